@@ -11,8 +11,8 @@ import pytest
 
 from certwright.kube.apiserver.cel import environment as cel
 from certwright.kube.apiserver.cel import rules as cel_rules
-from certwright.kube.apiserver.cel.library import cel as library
-from certwright.kube.apiserver.cel.meter import Meter
+from certwright.kube.apiserver.cel.limits import Meter
+from certwright.kube.apiserver.cel.overloads import cel as library
 
 RULES = "x-kubernetes-validations"
 QUADRATIC = "self.map(x, x + 1).size() >= 0"

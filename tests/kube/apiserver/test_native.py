@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from certwright.kube.api.errors import BadRequest
-from certwright.kube.apiserver.kinds.native import NativeSchema
-from certwright.kube.apiserver.kinds.native_kind import MergeKeys
+from certwright.kube.apiserver.kinds.native import MergeKeys, NativeSchema
 
 Json = dict[str, Any]
 INGRESS = NativeSchema("networking.k8s.io/v1", "Ingress")

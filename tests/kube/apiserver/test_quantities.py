@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from certwright.kube.apiserver.cel import numbers
-from certwright.kube.apiserver.kinds.quantities import canonical
+from certwright.kube.apiserver.cel import functions
+from certwright.kube.apiserver.kinds.native_scalars import canonical
 from kube.apiserver.callers import Api
 
 
@@ -49,7 +49,7 @@ def test_what_is_no_quantity_is_told(text: str) -> None:
 def test_a_text_of_a_million_digits_is_no_quantity(text: str) -> None:
     """A backtracking pattern would take hours."""
     assert canonical(text) is None
-    assert not numbers._is_quantity(text)
+    assert not functions._is_quantity(text)
 
 
 async def test_quantities_of_built_in_kinds_are_written_anew(api: Api) -> None:

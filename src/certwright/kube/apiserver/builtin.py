@@ -11,20 +11,18 @@ from types import MappingProxyType
 from certwright.kube.apiserver.base import object_names
 from certwright.kube.apiserver.crds import definitions
 from certwright.kube.apiserver.crds import rules as crd
-from certwright.kube.apiserver.kinds import core_columns as columns
 from certwright.kube.apiserver.kinds import (
+    columns,
     core_services,
-    events,
-    kind_columns,
+    core_strategies,
     network_kinds,
     policy_kinds,
     rbac_kinds,
     registration_kinds,
     signing_requests,
-    workload_kinds,
 )
 from certwright.kube.apiserver.kinds import core_strategies as strategies
-from certwright.kube.apiserver.kinds.native_kind import native_kind
+from certwright.kube.apiserver.kinds.native import native_kind
 from certwright.kube.apiserver.model.definitions import Extensions, ResourceDefinition, Subresource
 from certwright.kube.apiserver.model.registry import Registry
 from certwright.kube.apiserver.verbs import scale
@@ -65,7 +63,7 @@ def make_registry(clock: Clock, extensions: Extensions = MappingProxyType({})) -
                 "certificatesigningrequests",
                 short_names=("csr",),
                 namespaced=False,
-                columns=kind_columns.SIGNING_REQUEST,
+                columns=columns.SIGNING_REQUEST,
                 status_subresource=True,
                 subresources=(Subresource(name="approval", shape=partial(signing_requests.approve, clock)),),
                 selectable_fields=("spec.signerName",),
@@ -109,18 +107,18 @@ def _core() -> tuple[ResourceDefinition, ...]:
             "Endpoints",
             "endpoints",
             short_names=("ep",),
-            columns=kind_columns.ENDPOINTS,
+            columns=columns.ENDPOINTS,
             strategy=core_services.ENDPOINTS,
         ),
         _event(),
-        kind("LimitRange", "limitranges", short_names=("limits",), columns=kind_columns.CREATED),
+        kind("LimitRange", "limitranges", short_names=("limits",), columns=columns.CREATED),
         _namespace(),
         _pod(),
         kind(
             "ResourceQuota",
             "resourcequotas",
             short_names=("quota",),
-            columns=kind_columns.RESOURCE_QUOTA,
+            columns=columns.RESOURCE_QUOTA,
             status_subresource=True,
             strategy=core_services.RESOURCE_QUOTA,
         ),
@@ -150,7 +148,7 @@ def _event() -> ResourceDefinition:
             "source",
             "type",
         ),
-        field_readers={"source": events.source},
+        field_readers={"source": core_strategies.source},
         strategy=strategies.EVENT,
     )
 
@@ -180,7 +178,7 @@ def _pod() -> ResourceDefinition:
         "pods",
         short_names=("po",),
         categories=("all",),
-        columns=kind_columns.POD,
+        columns=columns.POD,
         status_subresource=True,
         selectable_fields=_POD_FIELDS,
         field_readers={
@@ -213,7 +211,7 @@ def _service() -> ResourceDefinition:
         "services",
         short_names=("svc",),
         categories=("all",),
-        columns=kind_columns.SERVICE,
+        columns=columns.SERVICE,
         status_subresource=True,
         selectable_fields=("spec.clusterIP", "spec.type"),
         name_rule=object_names.dns_1035_label,
@@ -242,8 +240,8 @@ def _reviews() -> tuple[ResourceDefinition, ...]:
 
 def _roles() -> tuple[ResourceDefinition, ...]:
     kind = partial(native_kind, f"{rbac_kinds.GROUP}/v1", name_rule=object_names.path_segment)
-    binding = {"columns": kind_columns.BINDING, "strategy": rbac_kinds.BINDING}
-    role = {"columns": kind_columns.CREATED, "strategy": rbac_kinds.ROLE}
+    binding = {"columns": columns.BINDING, "strategy": rbac_kinds.BINDING}
+    role = {"columns": columns.CREATED, "strategy": rbac_kinds.ROLE}
     return (
         kind("ClusterRoleBinding", "clusterrolebindings", namespaced=False, **binding),
         kind("ClusterRole", "clusterroles", namespaced=False, **role),
@@ -269,7 +267,7 @@ def _networking() -> tuple[ResourceDefinition, ...]:
             "discovery.k8s.io/v1",
             "EndpointSlice",
             "endpointslices",
-            columns=kind_columns.ENDPOINT_SLICE,
+            columns=columns.ENDPOINT_SLICE,
             has_generation=True,
             strategy=network_kinds.ENDPOINT_SLICE,
         ),
@@ -279,7 +277,7 @@ def _networking() -> tuple[ResourceDefinition, ...]:
             "IngressClass",
             "ingressclasses",
             namespaced=False,
-            columns=kind_columns.INGRESS_CLASS,
+            columns=columns.INGRESS_CLASS,
             has_generation=True,
             strategy=network_kinds.INGRESS_CLASS,
         ),
@@ -288,7 +286,7 @@ def _networking() -> tuple[ResourceDefinition, ...]:
             "Ingress",
             "ingresses",
             short_names=("ing",),
-            columns=kind_columns.INGRESS,
+            columns=columns.INGRESS,
             status_subresource=True,
             has_generation=True,
             strategy=network_kinds.INGRESS,
@@ -298,7 +296,7 @@ def _networking() -> tuple[ResourceDefinition, ...]:
 
 def _new_event() -> ResourceDefinition:
     """The same Events in their newer form."""
-    readers = events.field_readers()
+    readers = core_strategies.field_readers()
     return native_kind(
         "events.k8s.io/v1",
         "Event",
@@ -308,8 +306,8 @@ def _new_event() -> ResourceDefinition:
         selectable_fields=(*readers, "reason", "type"),
         field_readers=readers,
         stored_as="events",
-        body_out=lambda row: events.to_new(row.body),
-        body_in=events.to_stored,
+        body_out=lambda row: core_strategies.to_new(row.body),
+        body_in=core_strategies.to_stored,
         strategy=strategies.NEW_EVENT,
     )
 
@@ -324,7 +322,7 @@ def registration(clock: Clock) -> tuple[ResourceDefinition, ...]:
         "admissionregistration.k8s.io/v1",
         namespaced=False,
         categories=("api-extensions",),
-        columns=kind_columns.WEBHOOKS,
+        columns=columns.WEBHOOKS,
         has_generation=True,
         unconditional_update=False,
         strategy=registration_kinds.WEBHOOKS,
@@ -338,7 +336,7 @@ def registration(clock: Clock) -> tuple[ResourceDefinition, ...]:
             "validatingadmissionpolicies",
             namespaced=False,
             categories=("api-extensions",),
-            columns=kind_columns.POLICY,
+            columns=columns.POLICY,
             status_subresource=True,
             has_generation=True,
             unconditional_update=False,
@@ -350,7 +348,7 @@ def registration(clock: Clock) -> tuple[ResourceDefinition, ...]:
             "validatingadmissionpolicybindings",
             namespaced=False,
             categories=("api-extensions",),
-            columns=kind_columns.POLICY_BINDING,
+            columns=columns.POLICY_BINDING,
             has_generation=True,
             unconditional_update=False,
             strategy=policy_kinds.BINDING,
@@ -361,7 +359,7 @@ def registration(clock: Clock) -> tuple[ResourceDefinition, ...]:
             "apiservices",
             namespaced=False,
             categories=("api-extensions",),
-            columns=kind_columns.API_SERVICE,
+            columns=columns.API_SERVICE,
             status_subresource=True,
             unconditional_update=False,
             name_rule=object_names.path_segment,
@@ -380,22 +378,22 @@ def workloads() -> tuple[ResourceDefinition, ...]:
             "nodes",
             short_names=("no",),
             namespaced=False,
-            columns=kind_columns.CREATED,
+            columns=columns.CREATED,
             status_subresource=True,
         ),
         apps(
             "Deployment",
             "deployments",
             short_names=("deploy",),
-            columns=kind_columns.DEPLOYMENT,
+            columns=columns.DEPLOYMENT,
             subresources=(scale.subresource(_SCALE),),
-            strategy=workload_kinds.DEPLOYMENT,
+            strategy=core_services.DEPLOYMENT,
         ),
         apps(
             "DaemonSet",
             "daemonsets",
             short_names=("ds",),
-            columns=kind_columns.DAEMON_SET,
-            strategy=workload_kinds.DAEMON_SET,
+            columns=columns.DAEMON_SET,
+            strategy=core_services.DAEMON_SET,
         ),
     )

@@ -20,7 +20,7 @@ from certwright.kube.apiserver.admission.review import attributes, part_kind
 from certwright.kube.apiserver.base.json_values import Json
 from certwright.kube.apiserver.cel import authz
 from certwright.kube.apiserver.cel.authz import Question
-from certwright.kube.apiserver.cel.meter import Meter
+from certwright.kube.apiserver.cel.limits import Meter
 from certwright.kube.apiserver.crds.conversion import Conversions
 from certwright.kube.apiserver.model import objects, offload
 from certwright.kube.apiserver.model.backend import NAMESPACES, Backend, Call

@@ -5,13 +5,13 @@ Source: Kubernetes documentation, "Common Expression Language in Kubernetes", ty
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import msgspec
 
+from certwright.kube.apiserver.cel import ast, environment
 from certwright.kube.apiserver.cel import ast as cel_ast
-from certwright.kube.apiserver.cel import error_texts, literals
 from certwright.kube.apiserver.cel import functions as cel_functions
 from certwright.kube.apiserver.cel.environment import (
     BINDINGS,
@@ -30,7 +30,70 @@ from certwright.kube.apiserver.cel.environment import (
     type_named,
 )
 from certwright.kube.apiserver.cel.functions import Function
-from certwright.kube.apiserver.cel.library import cel, descriptor, descriptor_pb2
+from certwright.kube.apiserver.cel.overloads import cel, descriptor, descriptor_pb2
+
+AcceptsArgument = Callable[[str, object], bool]
+"""Whether a function accepts an argument."""
+
+_CHECKED = ("duration", "timestamp", "matches")
+_ANY_ITEMS = "format"  # its list of arguments may contain any types
+
+
+def literal_problems(tree: ast.Tree, holds: AcceptsArgument) -> list[tuple[int, str]]:
+    """An error: its offset in the text, and its message."""
+    parts = list(tree.parts)
+    errors: list[tuple[ast.Part, str]] = [
+        (part, f"invalid {name} argument")
+        for name in _CHECKED
+        for part in _literals(parts, name)
+        if not holds(name, part.value)
+    ]
+    exempt = set(_exempt(parts))
+    for part in parts:
+        if part.key not in exempt:
+            errors += _mixed(tree, part)
+    return [(tree.places.get(part.key, 0), text) for part, text in errors]
+
+
+def _literals(parts: list[ast.Part], function: str) -> Iterator[ast.Constant]:
+    for part in parts:
+        if isinstance(part, ast.Call) and part.function == function and part.args:
+            first = part.args[0]
+            if isinstance(first, ast.Constant) and isinstance(first.value, str):
+                yield first
+
+
+def _exempt(parts: list[ast.Part]) -> Iterator[int]:
+    for part in parts:
+        if isinstance(part, ast.Call) and part.function == _ANY_ITEMS:
+            yield from (inner.key for inner in ast.parts(part))
+
+
+def _mixed(tree: ast.Tree, part: ast.Part) -> list[tuple[ast.Part, str]]:
+    """A list or map whose items have different types."""
+    if isinstance(part, ast.MakeList):
+        return _unlike(tree, part.items)[:1]
+    if isinstance(part, ast.MakeMap):
+        keys, values = zip(*part.entries, strict=True) if part.entries else ((), ())
+        return _unlike(tree, keys) + _unlike(tree, values)
+    return []
+
+
+def _unlike(tree: ast.Tree, items: tuple[ast.Part, ...]) -> list[tuple[ast.Part, str]]:
+    types = [tree.type_of(item) for item in items]
+    return [
+        (item, f"expected type '{shown(types[0])}' but found '{shown(kind)}'")
+        for item, kind in zip(items, types, strict=True)
+        if kind != types[0]
+    ]
+
+
+def shown(kind: ast.Type) -> str:
+    """A type as messages name it: `list(string)`."""
+    name = kind.name or kind.kind
+    if not kind.parameters:
+        return name
+    return f"{name}({', '.join(map(shown, kind.parameters))})"
 
 
 class Field(msgspec.Struct, frozen=True):
@@ -196,8 +259,8 @@ class Checker:
 
     def check(self, expression: str, *, optional_old: bool = False) -> Checked:
         """The type of an expression's value. Raises `CompileError`."""
-        if problems := error_texts.unsupported(expression):
-            raise CompileError(error_texts.at_places(expression, problems))
+        if problems := environment.unsupported(expression):
+            raise CompileError(environment.at_places(expression, problems))
         try:
             if optional_old:
                 text = bound(expression, f"optional.of({OLD})")
@@ -206,12 +269,12 @@ class Checker:
                 # `has` takes a field, not a name.
                 compiled = (self._plain if "has(" in expression else self._with_parts).compile(expression)
         except RuntimeError as error:
-            raise CompileError(error_texts.of_refusal(str(error), wrapped=optional_old)) from None
+            raise CompileError(environment.of_refusal(str(error), wrapped=optional_old)) from None
         tree = cel_ast.read(compiled.serialize())
         if optional_old:
             tree = cel_ast.inside(tree, text.index("\n") + 1)
-        if problems := literals.problems(tree, _accepts_argument):
-            raise CompileError(error_texts.at_places(expression, problems))
+        if problems := literal_problems(tree, _accepts_argument):
+            raise CompileError(environment.at_places(expression, problems))
         return Checked(compiled.return_type().name().lower(), tree)
 
 

@@ -16,17 +16,16 @@ Kubernetes"; KEP-2876.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import cache
 from typing import Any
 
 from certwright.kube.apiserver.cel import ast as cel_ast
-from certwright.kube.apiserver.cel import error_texts, rewrite
 from certwright.kube.apiserver.cel import functions as cel_functions
-from certwright.kube.apiserver.cel import meter as cel_meter
 from certwright.kube.apiserver.cel.functions import Carried, Function
-from certwright.kube.apiserver.cel.library import (
+from certwright.kube.apiserver.cel.limits import RENAMED, REPLACEMENTS, TICK, Meter, metered, rewrite, tick
+from certwright.kube.apiserver.cel.overloads import (
     cel,
     descriptor,
     descriptor_pb2,
@@ -37,8 +36,74 @@ from certwright.kube.apiserver.cel.library import (
     timestamp_pb2,
     wrappers_pb2,
 )
-from certwright.kube.apiserver.cel.meter import Meter
-from certwright.kube.apiserver.cel.replacements import REPLACEMENTS
+
+_POSITION = re.compile(r"<input>:(\d+):")
+_OWN_TYPE = re.compile(r"(undefined field '[^']*') not found in struct '[^']*'")
+"""Names a type that was made for the check only."""
+
+
+def of_refusal(text: str, *, wrapped: bool = False) -> str:
+    """The library's messages for an expression that does not compile.
+
+    `wrapped`: the expression began on the second line of what was compiled.
+    """
+    text = text.removeprefix("INVALID_ARGUMENT: ").removesuffix(" [INVALID_ARGUMENT]")
+    text = _OWN_TYPE.sub(r"\1", text)
+    return _POSITION.sub(lambda m: f"<input>:{int(m[1]) - 1}:", text) if wrapped else text
+
+
+_STATUS = re.compile(r"^[A-Z_]+: ")
+_CODE = re.compile(r" \[[A-Z_]+\]$")
+_IN_KUBERNETES: tuple[tuple[re.Pattern[str], str], ...] = (
+    (re.compile(r'Key not found in map : "?(.*?)"?'), r"no such key: \1"),
+    (re.compile(r"Index error: index=(-?\d+) size=\d+"), r"index out of bounds: \1"),
+    (re.compile(r"divide by zero"), "division by zero"),
+    (re.compile(r"No matching overloads found.*", re.DOTALL), "no such overload"),
+    (re.compile(r"Applying SELECT to non-message type|Invalid container type.*"), "no such overload"),
+    (re.compile(r"Iteration budget exceeded"), "operation cancelled: actual cost limit exceeded"),
+)
+
+
+def of_failure(text: str) -> str:
+    """The message for an expression whose evaluation failed."""
+    text = _CODE.sub("", _STATUS.sub("", text))
+    for pattern, words in _IN_KUBERNETES:
+        if match := pattern.fullmatch(text):
+            return match.expand(words)
+    return text
+
+
+_QUOTED = re.compile(
+    r"//[^\n]*|[rR]?(?:\"\"\"(?:\\.|.)*?\"\"\"|'''(?:\\.|.)*?'''"
+    r"|\"[^\"\\\n]*+(?:\\.[^\"\\\n]*+)*+\"|'[^'\\\n]*+(?:\\.[^'\\\n]*+)*+')|`",
+    re.DOTALL,
+)
+
+
+def unsupported(expression: str) -> list[tuple[int, str]]:
+    """Where the expression has names in backquotes, which Kubernetes does not allow."""
+    tokens = [(match.start(), match[0]) for match in _QUOTED.finditer(expression)]
+    return [(place, "unsupported syntax: '`'") for place, text in tokens if text == "`"][:1]
+
+
+def at_places(expression: str, problems: Iterable[tuple[int, str]]) -> str:
+    """Problems at places of an expression (as offsets in characters), with the line and a mark under it."""
+    lines = expression.split("\n")
+    texts = []
+    for offset, text in problems:
+        row, column = _place(lines, offset)
+        shown = f"<input>:{row + 1}:{column + 1}: {text}"
+        texts.append(f"ERROR: {shown}\n | {lines[row]}\n | {'.' * column}^")
+    return "\n".join(texts)
+
+
+def _place(lines: list[str], offset: int) -> tuple[int, int]:
+    for row, line in enumerate(lines):
+        if offset <= len(line):
+            return row, offset
+        offset -= len(line) + 1
+    return len(lines) - 1, 0
+
 
 EXTENSIONS = {
     "optional": "latest",
@@ -167,16 +232,14 @@ def _for_runs(pool: Any) -> Any:
 
 
 def _tick() -> Any:
-    return cel.FunctionDecl(
-        rewrite.TICK, [cel.Overload("k8s_tick", cel.Type.BOOL, [cel.Type.BOOL], impl=cel_meter.tick)]
-    )
+    return cel.FunctionDecl(TICK, [cel.Overload("k8s_tick", cel.Type.BOOL, [cel.Type.BOOL], impl=tick)])
 
 
 def _replacements() -> list[Any]:
-    """Our replacements of the library's functions; see `rewrite.py`."""
+    """Our replacements of the library's functions; see `limits.py`."""
     declared = []
     for name, overloads in REPLACEMENTS.items():
-        ours = rewrite.RENAMED[name]
+        ours = RENAMED[name]
         made = [
             cel.Overload(
                 re.sub(r"\W", "_", f"{ours}_{'_'.join(takes)}"),
@@ -307,10 +370,10 @@ class Expression:
         try:
             self._compiled = environment.compile(text)
         except RuntimeError as error:
-            raise CompileError(error_texts.of_refusal(str(error))) from None
+            raise CompileError(of_refusal(str(error))) from None
         self.gives: str = self._compiled.return_type().name().lower()
         """The type of the value, without the types of its items; `dyn` where it is unknown."""
-        rewritten = rewrite.rewrite(self._compiled.serialize())
+        rewritten = rewrite(self._compiled.serialize())
         if rewritten is not None:
             self._compiled = environment.deserialize(rewritten)
 
@@ -329,7 +392,7 @@ class Expression:
         """
         data = {name: _carried(value) if type(value) is Carried else value for name, value in data.items()}
         try:
-            with cel_meter.metered(meter):
+            with metered(meter):
                 result = self._compiled.eval(data=data)
         except RuntimeError as error:
             _check(meter)
@@ -398,6 +461,6 @@ def _check(meter: Meter | None) -> None:
 
 
 def _failure(text: str) -> EvaluationError:
-    text = error_texts.of_failure(text)
+    text = of_failure(text)
     kind = CostExceeded if text.startswith("operation cancelled") else EvaluationError
     return kind(text)

@@ -3,9 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any, NamedTuple
 
 import msgspec
+
+
+class _Module:
+    """Stands for the module of that name, until its first use and afterwards."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, name: str) -> Any:
+        module = import_module(self._name)
+        self.__dict__.update(vars(module))
+        return getattr(module, name)
+
+
+cel: Any = _Module("cel_expr_python.cel")
+descriptor: Any = _Module("google.protobuf.descriptor")
+descriptor_pb2: Any = _Module("google.protobuf.descriptor_pb2")
+descriptor_pool: Any = _Module("google.protobuf.descriptor_pool")
+duration_pb2: Any = _Module("google.protobuf.duration_pb2")
+message_factory: Any = _Module("google.protobuf.message_factory")
+struct_pb2: Any = _Module("google.protobuf.struct_pb2")
+timestamp_pb2: Any = _Module("google.protobuf.timestamp_pb2")
+wrappers_pb2: Any = _Module("google.protobuf.wrappers_pb2")
+
 
 _AUTHORIZER_TYPES = ("Authorizer", "Decision", "GroupCheck", "PathCheck", "ResourceCheck")
 CARRIERS = ("CIDR", "Format", "IP", "Quantity", "Semver", "URL", "Violations", *_AUTHORIZER_TYPES)

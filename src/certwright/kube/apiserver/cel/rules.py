@@ -18,7 +18,7 @@ from certwright.kube.apiserver.base import schema_common
 from certwright.kube.apiserver.base.json_values import same
 from certwright.kube.apiserver.base.schema_common import EMBEDDED, MapKey, Path, old_items, show_path
 from certwright.kube.apiserver.cel import environment
-from certwright.kube.apiserver.cel.meter import Meter
+from certwright.kube.apiserver.cel.limits import Meter
 from certwright.kube.apiserver.cel.schema import Convert, converter
 
 RULES = "x-kubernetes-validations"

@@ -9,7 +9,7 @@ Source: Kubernetes API conventions, "Optional vs. Required"; `k8s.io/api` field 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache, cached_property
 from typing import Any
 
@@ -17,8 +17,9 @@ from certwright.kube.api.errors import FieldError
 from certwright.kube.apiserver.base.json_values import Json, NotOfKind
 from certwright.kube.apiserver.base.schema_common import Path, show_path
 from certwright.kube.apiserver.kinds import native_openapi, native_scalars
-from certwright.kube.apiserver.kinds.messages import fields, message_of, wrapped_list
+from certwright.kube.apiserver.kinds.messages import fields, keywords, message_of, wrapped_list
 from certwright.kube.apiserver.kinds.native_scalars import Mismatch, Unreadable
+from certwright.kube.apiserver.model.definitions import ResourceDefinition
 from certwright.kube.apiserver.protobuf.fields import Field
 from certwright.kube.apiserver.schemas.structural import Schema
 
@@ -247,3 +248,61 @@ def _zero_item(field: Field) -> Make:
 
 def _null() -> None:
     return None
+
+
+_CREATED_BY_PUT = frozenset(
+    {
+        "clusterrolebindings", "clusterroles", "endpoints", "events", "leases", "limitranges", "rolebindings",
+        "roles", "services",
+    }
+)  # fmt: skip
+
+
+def native_kind(api_version: str, kind: str, plural: str, **more: Any) -> ResourceDefinition:
+    """A built-in kind, stored as Go's types would decode it."""
+    group, _, version = api_version.rpartition("/")
+    schema = NativeSchema(api_version, kind)
+    settings: dict[str, Any] = {
+        "namespaced": True,
+        "unconditional_update": True,
+        "create_on_update": plural in _CREATED_BY_PUT,
+        "schema": schema,
+        "strategic": MergeKeys(schema),
+        **more,
+    }
+    return ResourceDefinition(
+        group=group, version=version, kind=kind, plural=plural, singular=kind.lower(), **settings
+    )
+
+
+class MergeKeys(Mapping[tuple[str, ...], str]):
+    """The merge keys of strategic merge patches by path, collected when the first patch comes. An empty key:
+    the values are the keys."""
+
+    def __init__(self, schema: NativeSchema) -> None:
+        self._schema = schema
+
+    @cached_property
+    def _keys(self) -> dict[tuple[str, ...], str]:
+        return dict(_collect(self._schema.message, (), frozenset()))
+
+    def __getitem__(self, path: tuple[str, ...]) -> str:
+        return self._keys[path]
+
+    def __iter__(self) -> Iterator[tuple[str, ...]]:
+        return iter(self._keys)
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+
+def _collect(
+    message: str, path: tuple[str, ...], above: frozenset[str]
+) -> Iterator[tuple[tuple[str, ...], str]]:
+    properties = keywords(message).get("properties", {})
+    for field in fields(message):
+        here, words = (*path, field.name), properties.get(field.name, {})
+        if field.repeated and "merge" in words.get("x-kubernetes-patch-strategy", "").split(","):
+            yield here, words.get("x-kubernetes-patch-merge-key", "")
+        if field.is_message and field.type not in above:
+            yield from _collect(field.type, here, above | {message})

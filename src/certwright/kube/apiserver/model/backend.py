@@ -78,7 +78,7 @@ class Admission(Protocol):
 
 InVersion = Callable[[ResourceDefinition, Json], Json]
 """An object in the version of a definition, for field management: itself, unless a webhook converts
-(`crds.other_versions`)."""
+(`crds.conversion`)."""
 
 
 @dataclass(slots=True)

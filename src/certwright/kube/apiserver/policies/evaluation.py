@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from certwright.kube.apiserver.base.json_values import Json
-from certwright.kube.apiserver.cel.meter import Meter
+from certwright.kube.apiserver.cel.limits import Meter
 from certwright.kube.apiserver.model.definitions import ResourceDefinition
 from certwright.kube.apiserver.policies.expressions import Compiler, Evaluation, Failed
 from certwright.kube.apiserver.requests.selectors import Requirement, selector_of

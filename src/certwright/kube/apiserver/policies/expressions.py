@@ -19,7 +19,7 @@ from certwright.kube.api.errors import FieldError, duplicate, invalid, required,
 from certwright.kube.api.naming import label_key_problems
 from certwright.kube.apiserver.base.json_values import Json
 from certwright.kube.apiserver.cel import environment
-from certwright.kube.apiserver.cel.meter import Meter
+from certwright.kube.apiserver.cel.limits import Meter
 
 _ALWAYS: Final = ("object", "oldObject", "request", "namespaceObject")
 _AUTHORIZER: Final = ("authorizer", "authorizer.requestResource")

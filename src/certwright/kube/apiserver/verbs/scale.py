@@ -31,7 +31,7 @@ from certwright.kube.apiserver.base.metadata import MANAGED
 from certwright.kube.apiserver.fieldmanager import entries, managed
 from certwright.kube.apiserver.fieldmanager.entries import Entry
 from certwright.kube.apiserver.fieldmanager.fieldpath import Node, difference
-from certwright.kube.apiserver.kinds.native_kind import native_kind
+from certwright.kube.apiserver.kinds.native import native_kind
 from certwright.kube.apiserver.model import objects
 from certwright.kube.apiserver.model.backend import Backend, Call, not_found
 from certwright.kube.apiserver.model.definitions import ResourceDefinition, Subresource

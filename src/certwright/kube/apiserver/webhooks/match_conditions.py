@@ -17,7 +17,7 @@ from certwright.kube.api.errors import Details, Forbidden
 from certwright.kube.apiserver.base.json_values import Json
 from certwright.kube.apiserver.cel import authz, environment
 from certwright.kube.apiserver.cel.authz import Question
-from certwright.kube.apiserver.cel.meter import Meter
+from certwright.kube.apiserver.cel.limits import Meter
 from certwright.kube.apiserver.model import offload
 from certwright.kube.apiserver.model.backend import Call
 from certwright.kube.apiserver.model.objects import decode_json, encode_json
