@@ -25,7 +25,7 @@ from pathlib import Path
 
 from bench.rig import Daemon, controllers, cpu_s, daemon, memory_mb, percentile, session, table
 from certwright import app
-from certwright.admission.kinds import certificate_kinds
+from certwright.admission import certificate_kinds
 from certwright.app.stores import open_store
 from certwright.kube.api import codec, conditions
 from certwright.kube.api.core import SECRETS, Secret, SecretMeta

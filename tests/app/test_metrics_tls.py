@@ -12,9 +12,15 @@ from pathlib import Path
 import pytest
 import trustme
 
-from certwright.app.metrics_ca import CA_LIFE, CaSettings, SecretCa
-from certwright.app.metrics_tls import CertificateFiles, MetricsTls, ServingCertificate
-from certwright.kit.probe_server import Page, serve_pages
+from certwright.app.controllers import Page, serve_pages
+from certwright.app.metrics_tls import (
+    CA_LIFE,
+    CaSettings,
+    CertificateFiles,
+    MetricsTls,
+    SecretCa,
+    ServingCertificate,
+)
 from certwright.kube.api.core import SECRETS, Secret, SecretMeta
 from certwright.kube.api.errors import Unreachable
 from certwright.kube.api.meta import ObjectKey

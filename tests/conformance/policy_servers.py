@@ -19,7 +19,7 @@ from typing import Any
 import aiohttp
 import yaml
 
-from certwright.admission.kinds import certificate_kinds
+from certwright.admission import certificate_kinds
 from certwright.kube.apiserver.auth.authentication import ClientCertificates
 from certwright.kube.apiserver.server import ApiServer
 from certwright.kube.store.memory import MemoryStore

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import aiohttp
 
-from certwright.admission.kinds import certificate_kinds
+from certwright.admission import certificate_kinds
 from certwright.app import tls_identity
 from certwright.kube.apiserver.auth.authentication import ClientCertificates
 from certwright.kube.apiserver.http.https import serve_https

@@ -18,7 +18,7 @@ import pytest
 import pytest_asyncio
 from yarl import URL
 
-from certwright.admission.kinds import certificate_kinds
+from certwright.admission import certificate_kinds
 from certwright.app import tls_identity
 from certwright.kube.apiserver.http.https import serve_https
 from certwright.kube.apiserver.protobuf import codec

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from certwright.admission import certificates as admission
+from certwright import admission
 from certwright.controllers.certificates import desired
 from certwright.controllers.certificates.parsed import Facts, KeyFacts
 from certwright.issuers.csr_plan import csr_plan

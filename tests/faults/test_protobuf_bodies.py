@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from certwright.admission.kinds import certificate_kinds
+from certwright.admission import certificate_kinds
 from certwright.kube.apiserver.protobuf import codec
 from certwright.kube.apiserver.protobuf.wire import put_piece, put_varint
 from certwright.kube.apiserver.server import ApiServer

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from certwright.admission.kinds import certificate_kinds
+from certwright.admission import certificate_kinds
 from certwright.app.loop import collect_rarely, keep_what_is_there
 from certwright.kube.apiserver.server import ApiServer
 from certwright.kube.store.memory import MemoryStore

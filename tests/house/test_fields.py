@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from certwright.admission.kinds import certificate_kinds
+from certwright.admission import certificate_kinds
 from certwright.kube.api import conditions
 from certwright.kube.api.errors import ApiError
 from certwright.kube.api.manifests import DocumentError, read_documents

@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from certwright.kit import interfaces
+from certwright.app import tls_identity
 
 FIB_TRIE = """Main:
   +-- 0.0.0.0/0 3 0 5
@@ -32,13 +32,13 @@ IF_INET6 = """fe8000000000000000fc00fffe000001 04 40 20 80     eth0
 
 
 def test_addresses_that_others_can_use_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    texts = {interfaces._IPV4: FIB_TRIE, interfaces._IPV6: IF_INET6}
-    monkeypatch.setattr(interfaces, "_text", texts.get)
-    assert interfaces.own_addresses() == ("192.0.2.2", "2001:db8::2")
+    texts = {tls_identity._IPV4: FIB_TRIE, tls_identity._IPV6: IF_INET6}
+    monkeypatch.setattr(tls_identity, "_text", texts.get)
+    assert tls_identity.own_addresses() == ("192.0.2.2", "2001:db8::2")
 
 
 def test_this_machine_can_listen_on_each_of_its_addresses() -> None:
-    for address in interfaces.own_addresses():
+    for address in tls_identity.own_addresses():
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
         with socket.socket(family, socket.SOCK_STREAM) as listener:
             listener.bind((address, 0))

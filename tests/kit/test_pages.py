@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import pytest
 
-from certwright.kit.probe_server import Page, Pages, serve_pages
+from certwright.app.controllers import Page, Pages, serve_pages
 from support.waiting import until
 
 

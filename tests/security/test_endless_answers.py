@@ -15,7 +15,7 @@ import trustme
 
 from certwright.kube.apiserver.model.definitions import WebhookTarget
 from certwright.kube.apiserver.webhooks.client import MAX_ANSWER, CallFailed, WebhookClient
-from certwright.notifications import smtp, webhook
+from certwright.notifications import destinations
 from certwright.notifications.messages import Digest, SendError
 from certwright.notifications.settings import SmtpSettings, WebhookSettings
 
@@ -111,7 +111,7 @@ async def test_the_notifier_gives_up_on_a_webhook(answer: tuple[bytes, bytes], t
         settings = WebhookSettings(url=f"https://127.0.0.1:{port}/", ca_file=str(tmp_path / "ca.crt"))
         # A body is not read: the status line tells whether the digest has arrived.
         with contextlib.suppress(SendError):
-            await asyncio.to_thread(webhook.send, settings, DIGEST)
+            await asyncio.to_thread(destinations.send_to_webhook, settings, DIGEST)
 
     assert await call(answer, send, tls=True) <= BUFFERS
 
@@ -123,6 +123,6 @@ async def test_the_notifier_gives_up_on_a_mail_server(answer: tuple[bytes, bytes
             host="127.0.0.1", port=port, tls="none", sender="a@example.com", to=("b@example.com",)
         )
         with pytest.raises(SendError):
-            await asyncio.to_thread(smtp.send, settings, DIGEST)
+            await asyncio.to_thread(destinations.send_mail, settings, DIGEST)
 
     assert await call(answer, send, tls=False) <= BUFFERS

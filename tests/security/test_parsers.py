@@ -60,7 +60,7 @@ LIMITS = {
         "load_cert_chain",
     ): "encrypted keys are refused; pki/keys has read tenants' keys",
     ("kube/util/connections.py", "load_verify_locations"): PARSE,
-    ("notifications/smtp.py", "create_default_context"): OPERATOR,
+    ("notifications/destinations.py", "create_default_context"): OPERATOR,
     ("notifications/webhook.py", "create_default_context"): OPERATOR,
     ("pki/certificates.py", "load_der_x509_certificate"): "at most MAX_CHAIN_BYTES; " + FACTS,
     ("pki/certificates.py", "load_pem_x509_certificates"): PARSE,

@@ -18,7 +18,7 @@ from urllib.parse import urlencode
 from urllib.request import Request, urlopen
 from xml.etree import ElementTree
 
-from certwright.kit.aws.signature import AwsCredentials, AwsRequest, SigningScope, sign
+from certwright.kit.aws.service import AwsCredentials, AwsRequest, SigningScope, sign
 from support.programs import environment_of, free_port, spawn, stop, wait_for_port
 
 ACCOUNT: Final = "000000000000"

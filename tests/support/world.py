@@ -19,7 +19,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import msgspec
 
-from certwright.admission.kinds import certificate_kinds
+from certwright.admission import certificate_kinds
 from certwright.controllers.cache.shard_filter import Mine
 from certwright.controllers.manager import Controllers
 from certwright.controllers.settings import Settings

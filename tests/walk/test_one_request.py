@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
 
-from certwright.admission.kinds import certificate_kinds
+from certwright.admission import certificate_kinds
 from certwright.app import tls_identity
 from certwright.app.stores import check_row
 from certwright.kube.apiserver.auth.authentication import MASTERS, StaticTokens

@@ -5,25 +5,22 @@
 
 May import:   every package but cli
 Does not hold:  any `if` about the domain
-Modules:      options (settings of a process), opening (directory, tokens, port), stores (the store of
-              --store), users (static tokens), serving (the server's own certificate), etcd, etcd_overrides,
-              encryption (the key of the Secrets), shared_files (files that servers on one store share),
-              metrics_tls and metrics_ca (the certificate of the controllers' metrics endpoint),
-              backup, server (the daemon), controllers (the controllers in any process), revocation,
-              notifications, gates (--feature-gates), dns_providers (DNS providers that are packages), closers
-              (shutdown actions), loop (the event loop)
+Modules:      options (settings of a process, --feature-gates), opening (directory, tokens and users, port),
+              stores (the store of --store), serving (the server's own certificate), etcd, encryption (the key
+              of the Secrets), shared_files (files that servers on one store share), metrics_tls (the
+              certificate of the controllers' metrics endpoint), backup, server (the daemon), controllers (the
+              controllers in any process), revocation, dns_providers (DNS providers that are packages), loop
+              (the event loop)
 """
 
 from certwright.app.backup import back_up, restore
-from certwright.app.controllers import RunningControllers, start_controllers
+from certwright.app.controllers import RunningControllers, send_test, start_controllers
 from certwright.app.dns_providers import lexicon_problem, plugin_problem
 from certwright.app.loop import keep_what_is_there, run
-from certwright.app.metrics_ca import CaSettings
-from certwright.app.metrics_tls import CertificateFiles, MetricsTls
-from certwright.app.notifications import send_test
+from certwright.app.metrics_tls import CaSettings, CertificateFiles, MetricsTls
+from certwright.app.opening import ADMIN
 from certwright.app.options import ControllerOptions, EtcdOptions, ServeOptions, StartError
 from certwright.app.server import CONTROLLER, RunningServer, start_server
-from certwright.app.users import ADMIN
 from certwright.controllers.acme.listeners import AcmeSettings
 from certwright.controllers.deliveries.options import DeliveryOptions, Root
 from certwright.controllers.replicas.cluster import ClusterSettings

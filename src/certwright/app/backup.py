@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 import certwright
 from certwright.app import opening, shared_files
-from certwright.app.closers import Closers
+from certwright.app.controllers import Closers
 from certwright.app.encryption import new_seal
 from certwright.app.options import ServeOptions, StartError
 from certwright.app.stores import check_row, etcd_of, is_etcd, sqlite_path

@@ -1,33 +1,64 @@
-"""The controllers in a process, against any API server."""
+"""The controllers in a process, against any API server; their notifications, and the HTTP server for their
+metrics and probes.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import logging
+import socket
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from certwright.app.gates import controller_gates, operator_policy
 from certwright.app.loop import LAG
 from certwright.app.metrics_tls import MetricsTls, ServingCertificate
-from certwright.app.notifications import read_notifications
-from certwright.app.options import ControllerOptions, StartError
+from certwright.app.options import ControllerOptions, StartError, controller_gates, operator_policy
 from certwright.controllers.acme.listeners import CannotListen, Listeners, open_listeners
 from certwright.controllers.acme.responses import Responses, Scope
 from certwright.controllers.cache.shard_filter import Mine
 from certwright.controllers.manager import Controllers
+from certwright.controllers.notifications.notifier import Notifications
 from certwright.controllers.replicas.cluster import USER_AGENT, ClusterSettings, beside_a_server
 from certwright.controllers.replicas.replica import Replica
 from certwright.controllers.replicas.shards import ShardedReplica
 from certwright.controllers.settings import EXACT_PATHS, SECRETS_FILTERED_CACHING, Settings
 from certwright.kit import exposition
-from certwright.kit.probe_server import Page, Pages, serve_pages
 from certwright.kube.client.rest import Client
 from certwright.kube.client.transport import Transport
 from certwright.kube.util.clock import Clock, SystemClock
 from certwright.kube.util.executor import Threads
 from certwright.kube.util.tasks import TaskSet
+from certwright.notifications.destinations import destinations_of
+from certwright.notifications.messages import Digest, SendError
+from certwright.notifications.settings import BadSettings, read_settings
+
+_log = logging.getLogger(__name__)
+
+
+class Closers:
+    """Shutdown actions, run in reverse order; a failure does not prevent the others."""
+
+    def __init__(self) -> None:
+        self._undo: list[Callable[[], Awaitable[None]]] = []
+
+    def add(self, undo: Callable[[], Awaitable[None]]) -> None:
+        """Register a shutdown action."""
+        self._undo.append(undo)
+
+    async def close(self) -> None:
+        """Run all shutdown actions."""
+        while self._undo:
+            undo = self._undo.pop()
+            try:
+                await undo()
+            except Exception:
+                _log.exception("a part did not stop cleanly")
+
 
 _FLUSH_WITHIN_S = 0.5
 _CERTIFICATE_WITHIN_S = 5.0
@@ -189,3 +220,115 @@ async def start_controllers(
         )
         Responses(client, clock, listeners.responder, listeners.listener, scope).start(tasks)
     return RunningControllers(controllers, listeners, executor, transport, tasks, clock)
+
+
+def read_notifications(options: ControllerOptions) -> Notifications | None:
+    """The notifications; None without a file. Raises `StartError`."""
+    if options.notifications is None:
+        return None
+    # Where the controllers may write a ConfigMap in any case.
+    namespace = options.namespace or options.cluster_resource_namespace
+    return _read(options.notifications, namespace)
+
+
+def _read(path: Path, namespace: str) -> Notifications:
+    try:
+        settings = read_settings(path)
+        destinations = destinations_of(settings)
+    except BadSettings as error:
+        raise StartError(f"--notifications: {error}") from error
+    sender = settings.sender or f"certwright on {socket.gethostname()}"
+    return Notifications(settings=settings, destinations=destinations, sender=sender, namespace=namespace)
+
+
+async def send_test(path: Path) -> AsyncIterator[tuple[str, str]]:
+    """Send a test message to each destination of a file; yields its name and the error, empty for none.
+    Raises `StartError` for a file that cannot be used."""
+    settings = _read(path, "")
+    for destination in settings.destinations:
+        problem = ""
+        try:
+            await destination.send(Digest(sender=settings.sender, at=SystemClock().now()))
+        except SendError as error:
+            problem = str(error)
+        yield destination.name, problem
+
+
+_LONGEST_HEAD = 16 * 1024
+_PATIENCE_S = 10.0
+_TLS_END_S = 2.0
+
+
+class Page(NamedTuple):
+    """A response."""
+
+    content_type: str
+    body: bytes
+
+
+MakePage = Callable[[], Awaitable[Page]]
+
+
+class Pages:
+    """A small HTTP server for probes and scrapers inside a network: no users, read-only; with or without TLS.
+
+    It serves each path with the result of its function. Every response closes the connection (RFC 9112),
+    because clients come only every half minute. `port` is the real one if 0 was requested.
+    """
+
+    def __init__(self, server: asyncio.Server, open_connections: Collection[asyncio.StreamWriter]) -> None:
+        self._server = server
+        self._open_connections = open_connections
+        self.port: int = server.sockets[0].getsockname()[1]
+
+    async def close(self) -> None:
+        """Stop listening, and end the connections: a client that stays connected delays no shutdown."""
+        self._server.close()
+        # Not `wait_closed`, which waits for clients from Python 3.12 on.
+        for writer in self._open_connections:
+            writer.transport.abort()
+        # The sockets are closed in the next turn of the loop.
+        await asyncio.sleep(0)
+
+
+async def serve_pages(
+    host: str, port: int, pages: Mapping[str, MakePage], tls: ssl.SSLContext | None = None
+) -> Pages:
+    """Start listening, with `tls` over TLS. Raises `OSError` if that fails."""
+    open_connections: set[asyncio.StreamWriter] = set()
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        open_connections.add(writer)
+        with suppress(OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            async with asyncio.timeout(_PATIENCE_S):
+                request = await reader.readuntil(b"\r\n\r\n")
+                writer.write(await _answer(request, pages))
+                await writer.drain()
+        writer.close()
+        with suppress(OSError):
+            await writer.wait_closed()
+        open_connections.discard(writer)
+
+    times = {} if tls is None else {"ssl_handshake_timeout": _PATIENCE_S, "ssl_shutdown_timeout": _TLS_END_S}
+    server = await asyncio.start_server(talk, host, port, limit=_LONGEST_HEAD, ssl=tls, **times)
+    return Pages(server, open_connections)
+
+
+async def _answer(request: bytes, pages: Mapping[str, MakePage]) -> bytes:
+    method, _, rest = request.partition(b" ")
+    path = rest.partition(b" ")[0].partition(b"?")[0].decode("latin-1")
+    make = pages.get(path)
+    if method not in (b"GET", b"HEAD"):
+        return _response("405 Method Not Allowed", Page("text/plain", b"only GET\n"))
+    if make is None:
+        known = " ".join(sorted(pages))
+        return _response("404 Not Found", Page("text/plain", f"there are {known}\n".encode()))
+    return _response("200 OK", await make(), with_body=method == b"GET")
+
+
+def _response(status: str, page: Page, *, with_body: bool = True) -> bytes:
+    head = (
+        f"HTTP/1.1 {status}\r\nContent-Type: {page.content_type}\r\nContent-Length: {len(page.body)}\r\n"
+        "Connection: close\r\n\r\n"
+    )
+    return head.encode() + (page.body if with_body else b"")

@@ -1,4 +1,4 @@
-"""Prerequisites of the daemon: its directory, its tokens, its port.
+"""Prerequisites of the daemon: its directory, its tokens and the users that they stand for, its port.
 
 Failures are a `StartError`, with a sentence for the user.
 """
@@ -6,25 +6,27 @@ Failures are a `StartError`, with a sentence for the user.
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import resource
 import secrets
 import socket
 import ssl
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from certwright.app import tls_identity
-from certwright.app.closers import Closers
+from certwright.app.controllers import Closers
 from certwright.app.options import ServeOptions, StartError
 from certwright.kube.api import naming
-from certwright.kube.apiserver.auth.authentication import read_token_file
+from certwright.kube.apiserver.auth.authentication import StaticTokens, read_token_file
 from certwright.kube.apiserver.http import https
 from certwright.kube.apiserver.server import ApiServer
+from certwright.kube.util.clock import Clock
 from certwright.kube.util.encoding import in_brackets
 from certwright.kube.util.files import AlreadyLocked, FileLock, write_atomically
-from certwright.kube.util.http_messages import Identity
+from certwright.kube.util.http_messages import Identity, Request
 
 _FILES = 8192
 
@@ -156,3 +158,63 @@ def in_url(host: str) -> str:
     if host in ("0.0.0.0", "::"):  # noqa: S104 - not bound here: written into the kubeconfig
         return "127.0.0.1" if host == "0.0.0.0" else "[::1]"  # noqa: S104
     return in_brackets(host)
+
+
+_log = logging.getLogger(__name__)
+_CHECK_EVERY_S = 1.0
+
+ADMIN = Identity("kubernetes-admin", groups=("system:masters", "system:authenticated"))
+
+
+class StaticUsers:
+    """Authenticator by static tokens.
+
+    The file of the administrator's token is checked with a request, at most once a second, so that a replaced
+    token is rejected a second later without a reload. `read_tokens` reads the other tokens; it raises what
+    `reload` raises.
+    """
+
+    def __init__(
+        self, admin_path: Path, read_tokens: Callable[[], dict[str, Identity]], clock: Clock
+    ) -> None:
+        self._path = admin_path
+        self._read_tokens = read_tokens
+        self._clock = clock
+        self._others = read_tokens()
+        self._stamp = self._stat()
+        self._check_at = clock.monotonic() + _CHECK_EVERY_S
+        self._admin = self._read()
+        self._tokens = StaticTokens({**self._others, self._admin: ADMIN})
+
+    def __call__(self, request: Request) -> Identity | None:
+        """The identity of the request's token. Raises `Unauthorized` for an unknown token."""
+        if (now := self._clock.monotonic()) >= self._check_at:
+            self._check_at = now + _CHECK_EVERY_S
+            if (stamp := self._stat()) != self._stamp:
+                self._stamp = stamp
+                self._replace_admin()
+        return self._tokens(request)
+
+    def reload(self) -> None:
+        """Read both files again. Raises `StartError`; the tokens are then as before."""
+        self._others = self._read_tokens()
+        self._replace_admin()
+        self._tokens.replace({**self._others, self._admin: ADMIN})
+
+    def _replace_admin(self) -> None:
+        # A missing or empty file changes nothing: it would lock the administrator out.
+        if (token := self._read()) and token != self._admin:
+            self._admin = token
+            self._tokens.replace({**self._others, token: ADMIN})
+            _log.warning("the administrator's token was replaced; the former one is no longer accepted")
+
+    def _read(self) -> str:
+        with suppress(OSError, ValueError):
+            return self._path.read_text().strip()
+        return ""
+
+    def _stat(self) -> tuple[int, int]:
+        with suppress(OSError):
+            status = self._path.stat()
+            return status.st_ino, status.st_mtime_ns
+        return 0, 0

@@ -15,16 +15,14 @@ from typing import Any
 import msgspec
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 
-from certwright.admission.kinds import certificate_kinds
+from certwright.admission import certificate_kinds
 from certwright.app import opening, shared_files, tls_identity
-from certwright.app.closers import Closers
-from certwright.app.controllers import RunningControllers, start_controllers
-from certwright.app.gates import operator_policy, server_gates
+from certwright.app.controllers import Closers, RunningControllers, start_controllers
 from certwright.app.loop import LAG
-from certwright.app.options import ServeOptions, StartError
+from certwright.app.opening import ADMIN, StaticUsers
+from certwright.app.options import ServeOptions, StartError, operator_policy, server_gates
 from certwright.app.serving import Serving, certificates_in
 from certwright.app.stores import open_store
-from certwright.app.users import ADMIN, StaticUsers
 from certwright.controllers.replicas.cluster import LEASE_NAME, ClusterSettings
 from certwright.kube.api.errors import ApiError
 from certwright.kube.apiserver.auth.authentication import ClientCertificates, FirstOf

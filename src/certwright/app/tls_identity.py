@@ -17,6 +17,7 @@ import ipaddress
 import logging
 import re
 import socket
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
@@ -25,7 +26,7 @@ import msgspec
 from cryptography.exceptions import InvalidSignature
 
 from certwright.app.options import ServeOptions
-from certwright.kit import interfaces, logs
+from certwright.kit import logs
 from certwright.kube.apiserver.aggregation_proxy import CLIENT_NAME, FrontProxy
 from certwright.kube.util.files import PUBLIC, write_atomically
 from certwright.pki import keys
@@ -279,7 +280,7 @@ def _reached_by(settings: Settings) -> tuple[tuple[str, ...], tuple[str, ...]]:
     the operator has given."""
     hosts = ["localhost", *_IN_CLUSTER, "127.0.0.1", "::1"]
     if settings.host in ANY_ADDRESS:
-        hosts += interfaces.own_addresses()
+        hosts += own_addresses()
         if _HOST_NAME.fullmatch(socket.gethostname()):
             hosts.append(socket.gethostname())
     else:
@@ -291,3 +292,50 @@ def _reached_by(settings: Settings) -> tuple[tuple[str, ...], tuple[str, ...]]:
         except ValueError:
             names.append(text)
     return tuple(dict.fromkeys(names)), tuple(dict.fromkeys(addresses))
+
+
+# In place of netlink sockets, which a sandbox may lack (proc(5)); elsewhere the addresses of the host name.
+_IPV4, _IPV6 = Path("/proc/net/fib_trie"), Path("/proc/net/if_inet6")
+_LOCAL_ADDRESS = re.compile(r"\|-- (\S+)\n\s+/32 host LOCAL")
+# include/uapi/linux/if_addr.h: addresses that change daily (RFC 8981), or are not usable.
+_TEMPORARY, _DEPRECATED, _TENTATIVE, _FAILED = 0x01, 0x20, 0x40, 0x08
+_MOST = 64
+
+
+def own_addresses() -> tuple[str, ...]:
+    """The addresses by which other machines may reach this one, in canonical form; 64 at most. Link-local and
+    temporary addresses are left out."""
+    addresses = [*_read_ipv4(_text(_IPV4)), *_read_ipv6(_text(_IPV6))] or _of_host_name()
+    return tuple(dict.fromkeys(addresses))[:_MOST]
+
+
+def _text(path: Path) -> str:
+    with suppress(OSError):
+        return path.read_text()
+    return ""
+
+
+def _read_ipv4(fib_trie: str) -> list[str]:
+    return [text for text in _LOCAL_ADDRESS.findall(fib_trie) if _is_reachable(text)]
+
+
+def _read_ipv6(if_inet6: str) -> list[str]:
+    addresses = []
+    for line in if_inet6.splitlines():
+        address, _, _, _, flags, *_ = line.split()
+        text = str(ipaddress.IPv6Address(bytes.fromhex(address)))
+        if _is_reachable(text) and not int(flags, 16) & (_TEMPORARY | _DEPRECATED | _TENTATIVE | _FAILED):
+            addresses.append(text)
+    return addresses
+
+
+def _of_host_name() -> list[str]:
+    with suppress(OSError):
+        records = socket.getaddrinfo(socket.gethostname(), None, type=socket.SOCK_STREAM)
+        return [text for record in records if _is_reachable(text := str(record[4][0]).partition("%")[0])]
+    return []
+
+
+def _is_reachable(text: str) -> bool:
+    address = ipaddress.ip_address(text)
+    return not (address.is_loopback or address.is_link_local or address.is_multicast)

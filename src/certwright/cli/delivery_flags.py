@@ -17,7 +17,7 @@ import click
 from certwright.cli import lazy
 from certwright.cli.errors import Failed
 from certwright.cli.options import gathered, parse_timeout
-from certwright.kit import directories
+from certwright.kit import versioned_files
 
 if TYPE_CHECKING:
     from certwright.app import Root
@@ -110,7 +110,7 @@ class DeliveryFlags:
         of_place = {os.path.realpath(root.directory): name for name, root in self.delivery_roots.items()}
         for place, name in of_place.items():
             try:
-                directories.reserve(place)
+                versioned_files.reserve(place)
             except BlockingIOError:
                 raise Failed(
                     f"--delivery-root {name}={self.delivery_roots[name].directory}: another certwright "

@@ -16,12 +16,12 @@ from pathlib import Path
 
 import msgspec
 
-from certwright.kit.directories import open_below
 from certwright.kit.versioned_files import (
     File,
     current_version,
     is_done,
     mark_done,
+    open_below,
     replace_files,
     signature,
 )

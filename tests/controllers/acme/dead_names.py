@@ -22,7 +22,7 @@ import dns.rrset
 
 from acme.fake_ca import FakeCa
 from certwright.acme.solvers.http01 import Responder
-from certwright.admission.kinds import certificate_kinds
+from certwright.admission import certificate_kinds
 from certwright.controllers.acme.options import AcmeOptions
 from certwright.controllers.manager import Controllers
 from certwright.controllers.settings import Settings

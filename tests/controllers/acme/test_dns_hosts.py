@@ -14,8 +14,7 @@ from certwright.acme.solvers.contract import SolverError
 from certwright.controllers.acme.dns_hosts.table import HOSTS, host_of, settings_of
 from certwright.controllers.acme.dns_hosts.values import HostValues
 from certwright.issuers.contract import GetToken
-from certwright.kit.aws.ambient import InstanceMetadata
-from certwright.kit.aws.credentials import StaticKeys
+from certwright.kit.aws.credentials import InstanceMetadata, StaticKeys
 from certwright.kit.aws.errors import AwsError
 from certwright.kit.aws.sts import AssumedRole
 from certwright.kit.outgoing import ServerRules

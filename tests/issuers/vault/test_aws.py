@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from certwright.issuers.contract import Pending, Signed
 from certwright.issuers.vault.aws import aws_login
-from certwright.kit.aws.signature import AwsCredentials
+from certwright.kit.aws.service import AwsCredentials
 from certwright.resources.causes import Cause
 from certwright.resources.issuer import VaultAuth, VaultAWS
 from certwright.resources.references import ServiceAccountRef

@@ -12,11 +12,9 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from certwright.kit.aws.ambient import ambient_source
-from certwright.kit.aws.credentials import AwsTools, CredentialCache, StaticKeys
-from certwright.kit.aws.endpoints import check_region, region_of, sts_endpoint
+from certwright.kit.aws.credentials import AwsTools, CredentialCache, StaticKeys, ambient_source
 from certwright.kit.aws.errors import AwsError, NoCredentials
-from certwright.kit.aws.signature import AwsCredentials
+from certwright.kit.aws.service import AwsCredentials, check_region, region_of, sts_endpoint
 from certwright.kit.aws.sts import WebIdentity, sts_in
 
 STS = sts_in("eu-central-1")

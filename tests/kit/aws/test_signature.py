@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from certwright.kit.aws.signature import AwsCredentials, AwsRequest, SigningScope, sign
+from certwright.kit.aws.service import AwsCredentials, AwsRequest, SigningScope, sign
 
 NOW = datetime(2015, 8, 30, 12, 36, tzinfo=UTC)
 KEYS = AwsCredentials("AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY")

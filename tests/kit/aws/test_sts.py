@@ -10,8 +10,7 @@ import pytest
 
 from certwright.kit.aws.credentials import AwsTools, StaticKeys
 from certwright.kit.aws.errors import AwsDenied, AwsError, AwsUnreachable
-from certwright.kit.aws.service import AwsEndpoint
-from certwright.kit.aws.signature import AwsCredentials, AwsRequest
+from certwright.kit.aws.service import AwsCredentials, AwsEndpoint, AwsRequest
 from certwright.kit.aws.sts import AssumedRole, WebIdentity, caller_identity_request
 from certwright.kit.outgoing import ServerRules
 from support.ministack import ACCOUNT, Aws

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from certwright.admission.kinds import certificate_kinds
+from certwright.admission import certificate_kinds
 from certwright.app.stores import check_row
 from certwright.kube.api import naming
 from certwright.kube.apiserver.background.expiry import DEFAULT_TTL

@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from certwright.app import tls_identity
-from certwright.kit import interfaces
 from certwright.pki.certificates import read_certificate
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -84,7 +83,7 @@ def test_every_address_is_those_of_the_machine_and_further_names_are_added(tmp_p
     identity = tls_identity.load_or_make(tls_identity.Settings(tmp_path, "0.0.0.0", sans), now=NOW)  # noqa: S104
     facts = read_certificate(identity.cert_path.read_bytes())
     assert {"pki.example.com", "localhost"} <= set(facts.dns_names)
-    assert {"203.0.113.9", "127.0.0.1", *interfaces.own_addresses()} <= set(facts.ip_addresses)
+    assert {"203.0.113.9", "127.0.0.1", *tls_identity.own_addresses()} <= set(facts.ip_addresses)
     assert "0.0.0.0" not in facts.ip_addresses  # noqa: S104
 
 

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from certwright.admission.kinds import certificate_kinds
+from certwright.admission import certificate_kinds
 from certwright.kube.apiserver.auth.tokens import TokenIssuer
 from certwright.kube.apiserver.server import ApiServer
 from certwright.kube.store.contract import Key, Row

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import trustme
 
-from certwright.admission.kinds import certificate_kinds
+from certwright.admission import certificate_kinds
 from certwright.kube.api.core import CONFIG_MAPS, ConfigMap
 from certwright.kube.api.errors import AlreadyExists, Conflict, NotFound, Unreachable
 from certwright.kube.api.meta import ObjectKey, ObjectMeta

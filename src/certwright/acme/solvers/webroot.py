@@ -18,7 +18,7 @@ from threading import Lock
 
 from certwright.acme.protocol.challenges import WELL_KNOWN
 from certwright.acme.solvers.contract import SolverError, Task
-from certwright.kit.directories import open_below, open_child, reason_of
+from certwright.kit.versioned_files import open_below, open_child, reason_of
 
 _PAGE_MODE = 0o644  # The web server runs as another user, and a challenge response is not secret.
 _DIRECTORY_MODE = 0o755

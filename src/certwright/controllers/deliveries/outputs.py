@@ -21,13 +21,13 @@ from certwright.controllers.deliveries.permissions import (
     group_id,
     user_id,
 )
-from certwright.kit.directories import open_below
 from certwright.kit.versioned_files import (
     File,
     current_version,
     is_done,
     is_ours,
     mark_done,
+    open_below,
     read_file,
     replace_files,
     signature,

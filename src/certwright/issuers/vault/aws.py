@@ -18,11 +18,15 @@ import msgspec
 
 from certwright.issuers.contract import IssuerView, ServerTools
 from certwright.issuers.vault.methods import BadSettings, LoginCall
-from certwright.kit.aws.ambient import ambient_source
-from certwright.kit.aws.credentials import AwsTools, CredentialSource
-from certwright.kit.aws.endpoints import DEFAULT_REGION, check_region, endpoint_variables, region_of
+from certwright.kit.aws.credentials import AwsTools, CredentialSource, ambient_source
 from certwright.kit.aws.errors import AwsError
-from certwright.kit.aws.service import AwsEndpoint
+from certwright.kit.aws.service import (
+    DEFAULT_REGION,
+    AwsEndpoint,
+    check_region,
+    endpoint_variables,
+    region_of,
+)
 from certwright.kit.aws.sts import AssumedRole, WebIdentity, caller_identity_request, sts_in
 from certwright.kit.outgoing import ServerRules
 from certwright.kube.api.errors import ApiError, Unreachable

@@ -1,10 +1,20 @@
-"""Calls of an AWS service that answers in XML (the Query and REST-XML protocols): signature, errors."""
+"""Calls of an AWS service that answers in XML (the Query and REST-XML protocols): regions, signature, errors.
+
+Source: AWS IAM User Guide, "Create a signed AWS API request" (Signature Version 4); AWS General Reference,
+"AWS service endpoints"; AWS SDKs and Tools Reference Guide, "Service-specific endpoints".
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from datetime import datetime
+import hashlib
+import hmac
+import re
+import urllib.parse
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import Final
+from urllib.parse import parse_qsl, urlsplit
 from xml.etree import ElementTree
 
 import msgspec
@@ -19,8 +29,140 @@ from certwright.kit.aws.errors import (
     AwsThrottled,
     AwsUnreachable,
 )
-from certwright.kit.aws.signature import AwsCredentials, AwsRequest, SigningScope, sign
 from certwright.kit.outgoing import HTTPS_ONLY, HttpAnswer, ServerError, ServerRules, quote
+
+_ALGORITHM: Final = "AWS4-HMAC-SHA256"
+_UNRESERVED: Final = "-_.~"
+_DEFAULT_PORTS: Final = {"https": 443, "http": 80}
+
+
+@dataclass(frozen=True, slots=True)
+class AwsCredentials:
+    """An access key. `session_token` belongs to temporary ones, which expire at `expires_at`; None: they do
+    not expire."""
+
+    access_key_id: str
+    secret_access_key: str = field(repr=False)
+    session_token: str = field(default="", repr=False)
+    expires_at: datetime | None = None
+
+
+class SigningScope(msgspec.Struct, frozen=True):
+    """What a signature is valid for: a service (`sts`, `route53`) in a region."""
+
+    service: str
+    region: str
+
+
+@dataclass(frozen=True, slots=True)
+class AwsRequest:
+    """A request. `url` is encoded; `headers` have names in lower case, each once."""
+
+    method: str
+    url: str
+    headers: tuple[tuple[str, str], ...] = ()
+    body: bytes = field(default=b"", repr=False)
+
+
+def sign(request: AwsRequest, credentials: AwsCredentials, scope: SigningScope, now: datetime) -> AwsRequest:
+    """The request with its signature, which covers all of its headers and its body. AWS accepts it until five
+    minutes after `now`.
+
+    Adds `host`, `x-amz-date`, `x-amz-security-token` (for temporary credentials) and `authorization`.
+    """
+    moment = now.astimezone(UTC).strftime("%Y%m%dT%H%M%SZ")
+    headers = dict(request.headers) | {"host": _host(request.url), "x-amz-date": moment}
+    if credentials.session_token:
+        headers["x-amz-security-token"] = credentials.session_token
+    names = ";".join(sorted(headers))
+    canonical = canonical_request(replace(request, headers=tuple(headers.items())))
+    place = f"{moment[:8]}/{scope.region}/{scope.service}/aws4_request"
+    digest = hashlib.sha256(canonical.encode()).hexdigest()
+    signed = f"{_ALGORITHM}\n{moment}\n{place}\n{digest}"
+    signature = hmac.digest(_key(credentials, place), signed.encode(), "sha256").hex()
+    headers["authorization"] = (
+        f"{_ALGORITHM} Credential={credentials.access_key_id}/{place}, "
+        f"SignedHeaders={names}, Signature={signature}"
+    )
+    return replace(request, headers=tuple(headers.items()))
+
+
+def canonical_request(request: AwsRequest) -> str:
+    """The text whose digest is signed. The path is encoded a second time, as by every service except S3."""
+    parts = urlsplit(request.url)
+    pairs = sorted((_encoded(name), _encoded(value)) for name, value in _query(parts.query))
+    headers = sorted((name, " ".join(value.split())) for name, value in request.headers)
+    return "\n".join(
+        (
+            request.method,
+            urllib.parse.quote(parts.path or "/", safe=f"/{_UNRESERVED}"),
+            "&".join(f"{name}={value}" for name, value in pairs),
+            *(f"{name}:{value}" for name, value in headers),
+            "",
+            ";".join(name for name, _ in headers),
+            hashlib.sha256(request.body).hexdigest(),
+        )
+    )
+
+
+def _query(query: str) -> list[tuple[str, str]]:
+    return parse_qsl(query, keep_blank_values=True)
+
+
+def _encoded(text: str) -> str:
+    return urllib.parse.quote(text, safe=_UNRESERVED)
+
+
+def _host(url: str) -> str:
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    host = f"[{host}]" if ":" in host else host
+    is_default = parts.port in (None, _DEFAULT_PORTS.get(parts.scheme))
+    return host if is_default else f"{host}:{parts.port}"
+
+
+def _key(credentials: AwsCredentials, place: str) -> bytes:
+    key = f"AWS4{credentials.secret_access_key}".encode()
+    for part in place.split("/"):
+        key = hmac.digest(key, part.encode(), "sha256")
+    return key
+
+
+DEFAULT_REGION: Final = "us-east-1"
+_REGION: Final = re.compile(r"[a-z]{2,4}(-[a-z]+)+-[0-9]{1,2}")
+_SUFFIXES: Final = {"cn-": "amazonaws.com.cn", "us-iso-": "c2s.ic.gov", "us-isob-": "sc2s.sgov.gov"}
+
+
+def check_region(region: str, field: str) -> str:
+    """The region that a field names. Raises `AwsError` for other text: it becomes part of a host name."""
+    if not _REGION.fullmatch(region):
+        raise AwsError(f'{field}: "{quote(region, 60)}" is not an AWS region; write e.g. {DEFAULT_REGION}')
+    return region
+
+
+def region_of(environment: Mapping[str, str]) -> str:
+    """The region that the environment names; empty: none. Raises `AwsError`."""
+    for name in ("AWS_REGION", "AWS_DEFAULT_REGION"):
+        if region := environment.get(name, ""):
+            return check_region(region, name)
+    return ""
+
+
+def domain_of(region: str) -> str:
+    """The domain of the services in the partition of a region, e.g. `amazonaws.com`."""
+    return next((name for start, name in _SUFFIXES.items() if region.startswith(start)), "amazonaws.com")
+
+
+def endpoint_variables(service: str) -> tuple[str, str]:
+    """The environment variables that replace the endpoint of a service (`STS`, `ROUTE_53`), the first that is
+    set."""
+    return f"AWS_ENDPOINT_URL_{service}", "AWS_ENDPOINT_URL"
+
+
+def sts_endpoint(region: str) -> str:
+    """The URL of STS in a region."""
+    return f"https://sts.{region or DEFAULT_REGION}.{domain_of(region)}"
+
 
 _THROTTLED_STATUSES: Final = (429, 503)
 

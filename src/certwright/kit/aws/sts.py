@@ -14,10 +14,16 @@ from urllib.parse import urlencode
 import msgspec
 
 from certwright.kit.aws.credentials import AwsTools, CredentialSource
-from certwright.kit.aws.endpoints import DEFAULT_REGION, sts_endpoint
 from certwright.kit.aws.errors import AwsError
-from certwright.kit.aws.service import Answer, AwsEndpoint, AwsService
-from certwright.kit.aws.signature import AwsCredentials, AwsRequest
+from certwright.kit.aws.service import (
+    DEFAULT_REGION,
+    Answer,
+    AwsCredentials,
+    AwsEndpoint,
+    AwsRequest,
+    AwsService,
+    sts_endpoint,
+)
 
 SESSION_NAME: Final = "certwright"
 """Appears in the AWS account's logs as the name of the role's session."""

@@ -7,11 +7,9 @@ from certwright.acme.solvers.dns01.hosts import route53
 from certwright.acme.solvers.dns01.hosts.api import Endpoint
 from certwright.acme.solvers.dns01.hosts.contract import HostedZone
 from certwright.controllers.acme.dns_hosts.values import HostValues
-from certwright.kit.aws.ambient import ambient_source
-from certwright.kit.aws.credentials import CredentialSource, StaticKeys
-from certwright.kit.aws.endpoints import check_region, endpoint_variables, region_of
+from certwright.kit.aws.credentials import CredentialSource, StaticKeys, ambient_source
 from certwright.kit.aws.errors import AwsError
-from certwright.kit.aws.service import AwsEndpoint
+from certwright.kit.aws.service import AwsEndpoint, check_region, endpoint_variables, region_of
 from certwright.kit.aws.sts import AssumedRole, WebIdentity, sts_in
 from certwright.kube.api.errors import ApiError, Unreachable
 from certwright.resources.references import ServiceAccountRef

@@ -32,10 +32,16 @@ from certwright.acme.solvers.dns01.hosts.contract import (
     ZoneGone,
 )
 from certwright.kit.aws.credentials import AwsTools, CredentialCache, CredentialSource
-from certwright.kit.aws.endpoints import DEFAULT_REGION, domain_of
 from certwright.kit.aws.errors import AwsDenied, AwsError, AwsRefused, AwsThrottled
-from certwright.kit.aws.service import Answer, AwsEndpoint, AwsService, text_of
-from certwright.kit.aws.signature import AwsRequest
+from certwright.kit.aws.service import (
+    DEFAULT_REGION,
+    Answer,
+    AwsEndpoint,
+    AwsRequest,
+    AwsService,
+    domain_of,
+    text_of,
+)
 
 _API: Final = "/2013-04-01"
 _NAMESPACE: Final = "https://route53.amazonaws.com/doc/2013-04-01/"
