@@ -20,7 +20,7 @@ import trustme
 from click.testing import CliRunner
 
 from certwright import app
-from certwright.cli import metrics_flags, policy_flags
+from certwright.cli import acme_flags, metrics_flags
 from certwright.cli.main import program
 from certwright.controllers.acme.listeners import CannotListen, open_listeners
 from certwright.pki.certificates import read_chain
@@ -185,7 +185,7 @@ def commands() -> dict[str, click.Command]:
 
     def nothing(**_: object) -> None: ...
 
-    decorated = [click.command()(option(nothing)) for option in policy_flags.OPTIONS]
+    decorated = [click.command()(option(nothing)) for option in acme_flags.POLICY_OPTIONS]
     return {command.params[-1].opts[0]: command for command in decorated}
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 import pytest
 
-from certwright.cli.policy_flags import parse_directories, parse_environment, parse_programs
+from certwright.cli.acme_flags import parse_directories, parse_environment, parse_programs
 from security.conftest import Server
 
 
@@ -37,12 +37,6 @@ async def test_secrets_are_encrypted_in_the_store(server: Server) -> None:
     await server.start("--log-level", "error")
 
 
-def parse(callback: object, value: object) -> object:
-    """What a flag comes to."""
-    assert callable(callback)
-    return callback(click.Context(click.Command("x")), click.Option(["--x"]), value)
-
-
 @pytest.mark.parametrize(
     ("value", "words"),
     [
@@ -57,33 +51,33 @@ def parse(callback: object, value: object) -> object:
 )
 def test_a_program_is_named_exactly(value: str, words: str) -> None:
     with pytest.raises(click.BadParameter, match=words):
-        parse(parse_programs, (value,))
+        parse_programs((value,))
 
 
 def test_programs_are_split_as_a_shell_does() -> None:
     given = ("hook=/bin/sh -c 'exit 0'", "other=/bin/true")
-    assert parse(parse_programs, given) == {"hook": ("/bin/sh", "-c", "exit 0"), "other": ("/bin/true",)}
+    assert parse_programs(given) == {"hook": ("/bin/sh", "-c", "exit 0"), "other": ("/bin/true",)}
     with pytest.raises(click.BadParameter, match="another program of the name"):
-        parse(parse_programs, ("hook=/bin/true", "hook=/bin/false"))
+        parse_programs(("hook=/bin/true", "hook=/bin/false"))
 
 
 def test_the_file_of_the_environment_is_never_quoted(tmp_path: Path) -> None:
     path = tmp_path / "env"
     path.write_text("# of the hook\n\nTOKEN=a=b \nEMPTY=\n")
-    assert parse(parse_environment, path) == {"TOKEN": "a=b ", "EMPTY": ""}
+    assert parse_environment(path) == {"TOKEN": "a=b ", "EMPTY": ""}
     for text in ("SECRETVALUE\n", "A B=SECRETVALUE\n", "ACME_NAME=SECRETVALUE\n", "=SECRETVALUE\n"):
         path.write_text(text)
         with pytest.raises(click.BadParameter) as caught:
-            parse(parse_environment, path)
+            parse_environment(path)
         assert "line 1" in str(caught.value)
         assert "SECRETVALUE" not in str(caught.value)
     with pytest.raises(click.BadParameter, match="No such file"):
-        parse(parse_environment, tmp_path / "none")
+        parse_environment(tmp_path / "none")
 
 
 def test_a_web_root_is_a_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "www").mkdir()
-    assert parse(parse_directories, (Path("www"),)) == (str(tmp_path / "www"),)
+    assert parse_directories((Path("www"),)) == (str(tmp_path / "www"),)
     with pytest.raises(click.BadParameter, match="is not a directory"):
-        parse(parse_directories, (tmp_path / "none",))
+        parse_directories((tmp_path / "none",))

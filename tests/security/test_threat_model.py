@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 import pytest
 
-from certwright.cli import policy_flags
+from certwright.cli import acme_flags
 from certwright.controllers.certificates.ownership import RESERVED_TYPES
 
 ROOT = Path(__file__).parents[2]
@@ -44,10 +44,10 @@ def test_every_flag_that_opens_something_has_a_row() -> None:
     def nothing() -> None: ...
 
     command = click.command()(
-        functools.reduce(lambda policy, option: option(policy), policy_flags.OPTIONS, nothing)
+        functools.reduce(lambda policy, option: option(policy), acme_flags.POLICY_OPTIONS, nothing)
     )
     flags = [flag for param in command.params for flag in param.opts]
-    assert len(flags) == len(policy_flags.OPTIONS)
+    assert len(flags) == len(acme_flags.POLICY_OPTIONS)
     assert [flag for flag in flags if f"| `{flag}` |" not in PAGE] == []
 
 

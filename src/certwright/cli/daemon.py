@@ -10,7 +10,6 @@ import sys
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,11 +19,9 @@ from certwright import __version__
 from certwright.cli import errors
 from certwright.cli.access import DEFAULT_DATA_DIR
 from certwright.cli.errors import Failed, report_warning
-from certwright.cli.options import TRUTH, Decorator, gathered
+from certwright.cli.flags import file, flag
+from certwright.cli.options import Decorator, gathered
 from certwright.kit import logs
-from certwright.kube.api import naming
-from certwright.kube.util.durations import format_duration, parse_duration
-from certwright.resources.names import COPIED_ANNOTATION_PREFIXES
 
 _log = logging.getLogger(__name__)
 
@@ -34,167 +31,21 @@ _CLOSE_S = 1.8
 T = TypeVar("T")
 Closer = Callable[[], Awaitable[None]]
 
-FEATURE_GATES = click.option(
-    "--feature-gates",
-    metavar="GATE=BOOL,…",
-    default="",
-    help="Enable or disable features, e.g. SecretsFilteredCaching=false.  [default: all on, but PostQuantum]",
-)
 
-
-def data_dir_option(text: str) -> Decorator:
+def data_dir_flag(text: str) -> Decorator:
     """Add `--data-dir` as `data_dir: Path`."""
-    return click.option(
-        "--data-dir",
-        metavar="DIR",
-        type=click.Path(path_type=Path, file_okay=False),
-        default=DEFAULT_DATA_DIR,
-        show_default=True,
-        help=text,
-    )
+    kind = click.Path(path_type=Path, file_okay=False)
+    return flag("--data-dir", metavar="DIR", type=kind, default=DEFAULT_DATA_DIR, text=text)
 
 
-DATA_DIR = data_dir_option(
+DATA_DIR = data_dir_flag(
     "Directory of the store, the server's own keys and the kubeconfig; created if missing."
 )
-
-
-ENCRYPTION_KEY_FILE = click.option(
+ENCRYPTION_KEY_FILE = file(
     "--encryption-key-file",
-    metavar="FILE",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="The key of the Secrets in the store.  "
+    text="The key of the Secrets in the store.  "
     "[default: $CERTWRIGHT_ENCRYPTION_KEY, or DIR/encryption.key, which is created if missing]",
 )
-ENCRYPT_SECRETS = click.option(
-    "--encrypt-secrets",
-    metavar="BOOL",
-    type=TRUTH,
-    default=True,
-    help="Whether Secrets are encrypted in the store; false decrypts a SQLite file, but not an etcd."
-    "  [default: true]",
-)
-
-
-def parse_duration_option(_context: click.Context, _option: click.Parameter, value: str) -> timedelta:
-    """Parse a duration such as `90s` or `1h30m`."""
-    try:
-        duration = parse_duration(value)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from error
-    if duration < timedelta(0):
-        raise click.BadParameter(f"{value!r} cannot be negative")
-    return duration
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ControllerFlags:
-    """The settings of the controllers. Raises `click.UsageError`."""
-
-    controllers: str
-    cluster_resource_namespace: str
-    backoff_minimum: timedelta
-    backoff_maximum: timedelta
-    issuer_attempts_per_hour: int
-    certificate_owner_references: bool
-    copied_annotation_prefixes: tuple[str, ...]
-    notifications: Path | None
-    feature_gates: str
-
-    def __post_init__(self) -> None:
-        if self.backoff_minimum > self.backoff_maximum:
-            raise click.UsageError(
-                f"the minimum backoff ({format_duration(self.backoff_minimum)}) is longer than "
-                f"the maximum ({format_duration(self.backoff_maximum)})"
-            )
-
-
-def _check_namespace(_context: click.Context, _option: click.Parameter, value: str) -> str:
-    if naming.check_name(value, rule="label") is not None:
-        raise click.BadParameter(
-            f"{value!r} is not a namespace: a name has at most {naming.MAX_LABEL} lower-case letters, digits"
-            " and `-`, and begins and ends with a letter or digit"
-        )
-    return value
-
-
-_CONTROLLER_OPTIONS = (
-    click.option(
-        "--controllers",
-        metavar="LIST",
-        default="*",
-        show_default=True,
-        help="Which controllers run: `*` for all, names, `-name` to leave one out; empty for none.",
-    ),
-    click.option(
-        "--cluster-resource-namespace",
-        metavar="NS",
-        default="kube-system",
-        show_default=True,
-        callback=_check_namespace,
-        help="Namespace of the Secrets of ClusterIssuers.",
-    ),
-    click.option(
-        "--certificate-request-minimum-backoff-duration",
-        "backoff_minimum",
-        metavar="DURATION",
-        default="1h",
-        show_default=True,
-        callback=parse_duration_option,
-        help="How long to wait after the first failed request; doubled after each further one.",
-    ),
-    click.option(
-        "--certificate-request-maximum-backoff-duration",
-        "backoff_maximum",
-        metavar="DURATION",
-        default="32h",
-        show_default=True,
-        callback=parse_duration_option,
-        help="The longest wait between failed requests.",
-    ),
-    click.option(
-        "--issuer-attempts-per-hour",
-        metavar="N",
-        type=click.IntRange(min=0),
-        default=12,
-        show_default=True,
-        help="How many attempts of all certificates a failing issuer gets in an hour; 0: no limit.",
-    ),
-    click.option(
-        "--enable-certificate-owner-ref",
-        "certificate_owner_references",
-        metavar="BOOL",
-        type=TRUTH,
-        default=False,
-        # As Go's flags: without a value it means true.
-        is_flag=False,
-        flag_value=True,
-        help="Whether a Certificate's Secret belongs to it, and is deleted with it.  [default: false]",
-    ),
-    click.option(
-        "--copied-annotation-prefixes",
-        metavar="LIST",
-        multiple=True,
-        default=(",".join(COPIED_ANNOTATION_PREFIXES),),
-        show_default=True,
-        callback=lambda _context, _option, lists: tuple(
-            prefix for text in lists for prefix in text.split(",") if prefix
-        ),
-        help="Annotations of a Certificate that its requests get: their beginnings, * for all, - before what "
-        "they do not get.",
-    ),
-    click.option(
-        "--notifications",
-        metavar="FILE",
-        type=click.Path(path_type=Path, dir_okay=False),
-        help="Report failing and expiring certificates and failing issuers to the destinations of this file: "
-        "mail, webhooks, apprise.",
-    ),
-)
-
-controller_options = gathered("flags", ControllerFlags, _CONTROLLER_OPTIONS)
-"""Adds cert-manager's flags of the controllers; the function gets them as `flags: ControllerFlags`. Needs
-`FEATURE_GATES` too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,12 +79,11 @@ def log_options(*, level: str | None = "info") -> Decorator:
             default=level,
             help=f"Log level on standard error.  [default: {default}]",
         ),
-        click.option(
+        flag(
             "--log-format",
             type=click.Choice(list(logs.FORMATS)),
             default="text",
-            show_default=True,
-            help="Log lines for people, or for machines: one JSON object per line.",
+            text="Log lines for people, or for machines: one JSON object per line.",
         ),
     )
     return gathered("log", LogFlags, options)

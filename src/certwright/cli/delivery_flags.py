@@ -16,6 +16,7 @@ import click
 
 from certwright.cli import lazy
 from certwright.cli.errors import Failed
+from certwright.cli.flags import flag, repeated, split_words
 from certwright.cli.options import gathered, parse_timeout
 from certwright.kit import versioned_files
 
@@ -28,9 +29,7 @@ _MODE: Final = re.compile(r"0[0-7]{3}")
 _PATTERN: Final = re.compile(r"\S+:(\*|[0-9]{1,5})")
 
 
-def parse_roots(
-    _context: click.Context, _option: click.Parameter, values: tuple[str, ...]
-) -> dict[str, Root]:
+def parse_roots(values: tuple[str, ...]) -> dict[str, Root]:
     """Parse `NAME=DIR[,owners=A+B][,groups=…][,modes=…][,namespaces=…]`."""
     roots: dict[str, Root] = {}
     for value in values:
@@ -58,7 +57,7 @@ def _lists(value: str, settings: list[str]) -> dict[str, tuple[str, ...]]:
     return lists
 
 
-def parse_hooks(_context: click.Context, _option: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+def parse_hooks(values: tuple[str, ...]) -> dict[str, str]:
     """Parse `NAME=COMMAND`, or `NAME=haproxy:SOCKET`."""
     hooks: dict[str, str] = {}
     for value in values:
@@ -71,12 +70,10 @@ def parse_hooks(_context: click.Context, _option: click.Parameter, values: tuple
     return hooks
 
 
-def parse_patterns(
-    _context: click.Context, _option: click.Parameter, values: tuple[str, ...]
-) -> tuple[str, ...]:
+def parse_patterns(values: tuple[str, ...]) -> tuple[str, ...]:
     """Parse patterns of `HOST:PORT` with commas between; `*` stands for any characters of the host, or any
     port."""
-    patterns = tuple(part.strip() for value in values for part in value.split(",") if part.strip())
+    patterns = split_words(values)
     for pattern in patterns:
         if not _PATTERN.fullmatch(pattern):
             raise click.BadParameter(f"`{pattern}`: write HOST:PORT, e.g. *.example.com:443 or localhost:*")
@@ -119,40 +116,36 @@ class DeliveryFlags:
 
 
 _OPTIONS: Final = (
-    click.option(
+    repeated(
         "--delivery-root",
         "delivery_roots",
         metavar="NAME=DIR[,owners=A+B][,groups=…][,modes=…][,namespaces=…]",
-        multiple=True,
-        callback=parse_roots,
-        help="Let Deliveries of root NAME write below DIR, as these users and groups, with these modes, "
+        parse=parse_roots,
+        text="Let Deliveries of root NAME write below DIR, as these users and groups, with these modes, "
         "from these namespaces; may be repeated.",
     ),
-    click.option(
+    repeated(
         "--hook",
         "hooks",
         metavar="NAME='COMMAND'",
-        multiple=True,
-        callback=parse_hooks,
-        help="Let Deliveries run COMMAND by /bin/sh after their files were replaced, or replace the "
+        parse=parse_hooks,
+        text="Let Deliveries run COMMAND by /bin/sh after their files were replaced, or replace the "
         "certificate in a running HAProxy by NAME=haproxy:SOCKET; may be repeated.",
     ),
-    click.option(
+    flag(
         "--hook-timeout",
         "hook_timeout_s",
         metavar="TIME",
         default="60s",
-        show_default=True,
         callback=parse_timeout,
-        help="How long a hook may take before it is killed.",
+        text="How long a hook may take before it is killed.",
     ),
-    click.option(
+    repeated(
         "--deployed-check-allow",
         "checked",
         metavar="HOST:PORT,…",
-        multiple=True,
-        callback=parse_patterns,
-        help="Addresses that Deliveries may have checked, with * for any part of the host or any port.",
+        parse=parse_patterns,
+        text="Addresses that Deliveries may have checked, with * for any part of the host or any port.",
     ),
 )
 

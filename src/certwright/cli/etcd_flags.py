@@ -9,7 +9,8 @@ from urllib.parse import urlsplit
 
 import click
 
-from certwright.cli import daemon, lazy
+from certwright.cli import lazy
+from certwright.cli.flags import duration
 from certwright.cli.options import Decorator, gathered
 
 
@@ -116,13 +117,10 @@ _OPTIONS = (
     _file("--etcd-keyfile", "etcd_key_file", "The private key of --etcd-certfile."),
     click.option("--etcd-user", metavar="NAME", help="The user of etcd's own authentication."),
     _file("--etcd-password-file", "etcd_password_file", "The password of --etcd-user."),
-    click.option(
+    duration(
         "--etcd-compaction-interval",
-        metavar="DURATION",
         default="5m",
-        show_default=True,
-        callback=daemon.parse_duration_option,
-        help="Interval of etcd's compaction; 0s: disabled (compaction is handled elsewhere).",
+        text="Interval of etcd's compaction; 0s: disabled (compaction is handled elsewhere).",
     ),
     click.option(
         "--etcd-quota-backend-bytes",

@@ -10,7 +10,17 @@ from typing import Final
 
 import click
 
-from certwright.cli import daemon, lazy, listen_flags
+from certwright.cli import lazy
+from certwright.cli.flags import (
+    Address,
+    duration,
+    flag,
+    parse_address,
+    parse_names,
+    parse_period,
+    repeated,
+    split_words,
+)
 from certwright.cli.options import gathered
 from certwright.kube.api.meta import ObjectKey
 
@@ -35,29 +45,29 @@ _SHORTEST_LIFE: Final = timedelta(minutes=1)
 _LONGEST_LIFE: Final = timedelta(days=365)
 
 
-def _address(context: click.Context, option: click.Parameter, value: str) -> listen_flags.Address | None:
+def _address(value: str) -> Address | None:
     # As cert-manager's flag: 0 is none.
-    return None if value in ("", "0") else listen_flags.parse_address(context, option, value)
+    return None if value in ("", "0") else parse_address(value)
 
 
-def _version(_context: click.Context, _option: click.Parameter, value: str) -> ssl.TLSVersion:
+def _version(value: str) -> ssl.TLSVersion:
     if value not in _VERSIONS:
         raise click.BadParameter(f"{value!r} is not supported; write {' or '.join(_VERSIONS)}")
     return _VERSIONS[value]
 
 
-def _ciphers(_context: click.Context, _option: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
-    names = [name.strip() for value in values for name in value.split(",") if name.strip()]
+def _ciphers(values: tuple[str, ...]) -> tuple[str, ...]:
+    names = split_words(values)
     for name in names:
         if name not in _CIPHERS and name not in _ALWAYS:
             raise click.BadParameter(
                 f"{name!r} is not supported; known are {', '.join((*_CIPHERS, *_ALWAYS))}"
             )
-    return tuple(names)
+    return names
 
 
-def _leaf_life(context: click.Context, option: click.Parameter, value: str) -> timedelta:
-    life = daemon.parse_duration_option(context, option, value)
+def _leaf_life(value: str) -> timedelta:
+    life = parse_period(value)
     if not _SHORTEST_LIFE <= life <= _LONGEST_LIFE:
         raise click.BadParameter(f"{value!r} is not between 1m and 8760h, the lifetime of the CA")
     return life
@@ -67,7 +77,7 @@ def _leaf_life(context: click.Context, option: click.Parameter, value: str) -> t
 class MetricsFlags:
     """Where metrics are served, and with which certificate. Raises `click.UsageError`."""
 
-    address: listen_flags.Address | None
+    address: Address | None
     cert_file: str
     key_file: str
     ca_namespace: str
@@ -120,77 +130,72 @@ class MetricsFlags:
 
 
 _OPTIONS = (
-    click.option(
+    flag(
         "--metrics-listen-address",
         "address",
         metavar="HOST:PORT",
         default="",
-        callback=_address,
-        help="Serve Prometheus metrics there, at /metrics, over plain HTTP unless there is a certificate for "
+        parse=_address,
+        text="Serve Prometheus metrics there, at /metrics, over plain HTTP unless there is a certificate for "
         "them; without it, disabled.",
     ),
-    click.option(
+    flag(
         "--metrics-tls-cert-file",
         "cert_file",
         metavar="FILE",
         default="",
-        help="Serve metrics over HTTPS with this certificate (PEM); read again when it changes.",
+        text="Serve metrics over HTTPS with this certificate (PEM); read again when it changes.",
     ),
-    click.option(
+    flag(
         "--metrics-tls-private-key-file",
         "key_file",
         metavar="FILE",
         default="",
-        help="The private key of --metrics-tls-cert-file.",
+        text="The private key of --metrics-tls-cert-file.",
     ),
-    click.option(
+    flag(
         "--metrics-dynamic-serving-ca-secret-namespace",
         "ca_namespace",
         metavar="NS",
         default="",
-        help="Namespace of --metrics-dynamic-serving-ca-secret-name.",
+        text="Namespace of --metrics-dynamic-serving-ca-secret-name.",
     ),
-    click.option(
+    flag(
         "--metrics-dynamic-serving-ca-secret-name",
         "ca_name",
         metavar="NAME",
         default="",
-        help="Serve metrics over HTTPS with a certificate signed by the CA in this Secret, which is created "
+        text="Serve metrics over HTTPS with a certificate signed by the CA in this Secret, which is created "
         "if it is missing.",
     ),
-    click.option(
+    repeated(
         "--metrics-dynamic-serving-dns-names",
         "dns_names",
         metavar="NAME,…",
-        multiple=True,
-        callback=listen_flags.parse_names,
-        help="Names of that certificate.",
+        parse=parse_names,
+        text="Names of that certificate.",
     ),
-    click.option(
+    duration(
         "--metrics-dynamic-serving-leaf-duration",
         "leaf_life",
-        metavar="DURATION",
         default="168h",
-        show_default=True,
-        callback=_leaf_life,
-        help="Lifetime of that certificate.",
+        parse=_leaf_life,
+        text="Lifetime of that certificate.",
     ),
-    click.option(
+    flag(
         "--metrics-tls-min-version",
         "minimum",
         metavar="VERSION",
         default="VersionTLS12",
-        show_default=True,
-        callback=_version,
-        help="The lowest version of TLS for metrics: VersionTLS12 or VersionTLS13.",
+        parse=_version,
+        text="The lowest version of TLS for metrics: VersionTLS12 or VersionTLS13.",
     ),
-    click.option(
+    repeated(
         "--metrics-tls-cipher-suites",
         "ciphers",
         metavar="NAME,…",
-        multiple=True,
-        callback=_ciphers,
-        help="Cipher suites of TLS 1.2 for metrics, by IANA's names.  [default: ECDHE with AES-GCM or "
+        parse=_ciphers,
+        text="Cipher suites of TLS 1.2 for metrics, by IANA's names.  [default: ECDHE with AES-GCM or "
         "ChaCha20-Poly1305]",
     ),
 )

@@ -8,22 +8,24 @@ from pathlib import Path
 
 import click
 
-from certwright.cli import (
-    acme_flags,
-    cluster_flags,
-    daemon,
-    delivery_flags,
-    etcd_flags,
-    lazy,
-    listen_flags,
-    shim_flags,
+from certwright.cli import acme_flags, controller_flags, daemon, delivery_flags, etcd_flags, lazy
+from certwright.cli.flags import (
+    Address,
+    duration,
+    file,
+    flag,
+    listen_flag,
+    number,
+    parse_names,
+    repeated,
+    switch,
 )
-from certwright.cli.options import TRUTH, Decorator, gathered
+from certwright.cli.options import Decorator, gathered
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FairnessFlags:
-    """The settings: the members of `app.InFlight`. Raises `click.UsageError`."""
+    """The members of `app.InFlight`. Raises `click.UsageError`."""
 
     max_requests: int
     max_mutating_requests: int
@@ -37,37 +39,31 @@ class FairnessFlags:
             )
 
 
-def _bound(flag: str, name: str, *, default: int, text: str) -> Decorator:
-    kind = click.IntRange(min=0)
-    return click.option(flag, name, metavar="N", type=kind, default=default, show_default=True, help=text)
-
-
-_OPTIONS = (
-    _bound(
+_FAIRNESS = (
+    number(
         "--max-requests-inflight",
         "max_requests",
+        at_least=0,
         default=400,
         text="Maximum number of concurrent read requests; more of them wait.",
     ),
-    _bound(
+    number(
         "--max-mutating-requests-inflight",
         "max_mutating_requests",
+        at_least=0,
         default=200,
         text="Maximum number of concurrent write requests; more of them wait.",
     ),
-    click.option(
+    switch(
         "--enable-priority-and-fairness",
         "priority_and_fairness",
-        metavar="true|false",
-        type=TRUTH,
         default=True,
-        help="Priority and fairness: queue requests fairly per user; false: only the two limits above "
-        "apply, 0 means none.  "
-        "[default: true]",
+        text="Priority and fairness: queue requests fairly per user; false: only the two limits above "
+        "apply, 0 means none.",
     ),
 )
 
-fairness_options = gathered("fairness", FairnessFlags, _OPTIONS)
+fairness_options = gathered("fairness", FairnessFlags, _FAIRNESS)
 """Adds the flags; the function gets them as `fairness: FairnessFlags`."""
 
 
@@ -78,16 +74,16 @@ DEFAULT_ISSUER = "https://kubernetes.default.svc.cluster.local"
 class ServerFlags:
     """The options of the server; without `--listen` the command chooses the address."""
 
-    listen: listen_flags.Address | None
+    listen: Address | None
     tls_sans: tuple[str, ...]
     data_dir: Path
     store: str | None
     etcd: etcd_flags.EtcdFlags
     encryption_key_file: Path | None
     encrypt_secrets: bool
-    flags: daemon.ControllerFlags
+    flags: controller_flags.ControllerFlags
     acme: acme_flags.AcmeFlags
-    shims: shim_flags.ShimFlags
+    shims: controller_flags.ShimFlags
     deliveries: delivery_flags.DeliveryFlags
     leader_elect: bool
     leader_election_namespace: str
@@ -127,47 +123,46 @@ class ServerFlags:
         )
 
 
+_ENCRYPT_SECRETS = switch(
+    "--encrypt-secrets",
+    default=True,
+    text="Whether Secrets are encrypted in the store; false decrypts a SQLite file, but not an etcd.",
+)
+_TLS_SAN = repeated(
+    "--tls-san",
+    "tls_sans",
+    metavar="NAME|IP",
+    parse=parse_names,
+    text="A further name or address of the server's certificate, by which other machines reach it; may be "
+    "repeated.",
+)
 _USERS = (
-    click.option(
+    file(
         "--token-auth-file",
-        metavar="FILE",
-        type=click.Path(path_type=Path, dir_okay=False),
-        help="Bearer tokens of users, as CSV: token, user, uid, and in quotes groups with commas between.",
+        text="Bearer tokens of users, as CSV: token, user, uid, and in quotes groups with commas between.",
     ),
-    click.option(
+    file(
         "--client-ca-file",
-        metavar="FILE",
-        type=click.Path(path_type=Path, dir_okay=False),
-        help="The CAs whose client certificates are trusted (PEM): CN is the user, O the groups.  "
+        text="The CAs whose client certificates are trusted (PEM): CN is the user, O the groups.  "
         "[default: DIR/pki/ca.crt]",
     ),
-    click.option(
-        "--anonymous-auth",
-        metavar="true|false",
-        type=TRUTH,
-        default=False,
-        help="Accept unauthenticated requests as system:anonymous.  [default: false]",
-    ),
-    click.option(
+    switch("--anonymous-auth", default=False, text="Accept unauthenticated requests as system:anonymous."),
+    flag(
         "--service-account-issuer",
         metavar="URL",
         default=DEFAULT_ISSUER,
-        show_default=True,
-        help="Issuer of ServiceAccount tokens.",
+        text="Issuer of ServiceAccount tokens.",
     ),
-    click.option(
+    duration(
         "--event-ttl",
-        metavar="DURATION",
         default="1h",
-        show_default=True,
-        callback=daemon.parse_duration_option,
-        help="How long an Event is kept after it was last seen; 0s: forever.",
+        text="How long an Event is kept after it was last seen; 0s: forever.",
     ),
 )
-_STORE = click.option(
+_STORE = flag(
     "--store",
     metavar="PATH|memory|etcd://HOST:PORT[,…]",
-    help="The store: a SQLite file (by default one in DIR); memory, which is lost at exit; or etcd, "
+    text="The store: a SQLite file (by default one in DIR); memory, which is lost at exit; or etcd, "
     "which several servers share (etcds:// with TLS; see --etcd-…).",
 )
 
@@ -176,20 +171,20 @@ def server_flags(listen: str) -> Decorator:
     """Add the options of the server as `server: ServerFlags`; `listen` describes its default."""
     options = (
         daemon.DATA_DIR,
-        listen_flags.listen_option(listen),
-        listen_flags.TLS_SAN,
+        listen_flag(listen),
+        _TLS_SAN,
         _STORE,
         etcd_flags.etcd_options,
         daemon.ENCRYPTION_KEY_FILE,
-        daemon.ENCRYPT_SECRETS,
-        daemon.controller_options,
+        _ENCRYPT_SECRETS,
+        controller_flags.controller_options,
         acme_flags.acme_options,
-        shim_flags.shim_options,
+        controller_flags.shim_options,
         delivery_flags.delivery_options,
-        cluster_flags.LEADER_ELECT,
-        cluster_flags.LEADER_ELECTION_NAMESPACE,
+        controller_flags.LEADER_ELECT,
+        controller_flags.LEADER_ELECTION_NAMESPACE,
         *_USERS,
         fairness_options,
-        daemon.FEATURE_GATES,
+        controller_flags.FEATURE_GATES,
     )
     return gathered("server", ServerFlags, options)

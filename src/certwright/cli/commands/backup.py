@@ -33,7 +33,7 @@ _STORE = click.option(
     metavar="PATH|etcd://HOST:PORT[,…]",
     help="Store of the objects, as for `certwright serve`.  [default: a file in DIR]",
 )
-_DATA_DIR = daemon.data_dir_option(
+_DATA_DIR = daemon.data_dir_flag(
     "Directory of the store and the server's own keys, as for `certwright serve`."
 )
 

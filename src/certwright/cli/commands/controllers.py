@@ -15,15 +15,14 @@ import msgspec
 from certwright.cli import (
     access,
     acme_flags,
-    cluster_flags,
+    controller_flags,
     daemon,
     delivery_flags,
     lazy,
-    listen_flags,
     metrics_flags,
-    shim_flags,
 )
 from certwright.cli.errors import Failed
+from certwright.cli.flags import ANY_ADDRESS
 from certwright.cli.options import ServerOptions, server_options
 from certwright.kit.service_manager import ServiceManager
 from certwright.kube.api.naming import random_suffix
@@ -49,7 +48,7 @@ async def _serve_metrics(
 ) -> None:
     if metrics.address is None:
         return
-    host = metrics.address[0] or listen_flags.ANY_ADDRESS
+    host = metrics.address[0] or ANY_ADDRESS
     try:
         port = await running.serve_metrics(host, metrics.address[1], metrics.tls)
     except lazy.app.StartError as error:
@@ -57,7 +56,7 @@ async def _serve_metrics(
     log.announce(f"metrics are at {'http' if metrics.tls is None else 'https'}://{host}:{port}/metrics")
 
 
-def _settings(flags: cluster_flags.ClusterFlags) -> lazy.app.ClusterSettings:
+def _settings(flags: controller_flags.ClusterFlags) -> lazy.app.ClusterSettings:
     given = asdict(flags)
     terms = {name: given.pop(name) for name in ("lease_duration", "renew_deadline", "retry_period")}
     # Unless it has a name, each process has its own identity, also on one machine and after a restart.
@@ -83,12 +82,12 @@ async def _report_leading(running: lazy.app.RunningControllers, where: str, log:
 
 
 @click.command(short_help="Run only the controllers, against a server elsewhere.")
-@daemon.controller_options
+@controller_flags.controller_options
 @acme_flags.acme_options
-@shim_flags.shim_options
+@controller_flags.shim_options
 @delivery_flags.delivery_options
-@cluster_flags.cluster_options
-@daemon.FEATURE_GATES
+@controller_flags.cluster_options
+@controller_flags.FEATURE_GATES
 @click.option(
     "--namespace",
     metavar="NS",
@@ -100,11 +99,11 @@ async def _report_leading(running: lazy.app.RunningControllers, where: str, log:
 def command(
     *,
     server: ServerOptions,
-    flags: daemon.ControllerFlags,
+    flags: controller_flags.ControllerFlags,
     acme: acme_flags.AcmeFlags,
-    shims: shim_flags.ShimFlags,
+    shims: controller_flags.ShimFlags,
     deliveries: delivery_flags.DeliveryFlags,
-    cluster: cluster_flags.ClusterFlags,
+    cluster: controller_flags.ClusterFlags,
     namespace: str | None,
     metrics: metrics_flags.MetricsFlags,
     log: daemon.LogFlags,

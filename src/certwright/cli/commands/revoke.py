@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from certwright.cli import lazy, policy_flags
+from certwright.cli import acme_flags, lazy
 from certwright.cli.access import USER_AGENT, session
 from certwright.cli.errors import Failed
 from certwright.cli.format import echo
@@ -39,7 +39,7 @@ _REASONS = (
     show_default=True,
     help="Namespace of the Secrets of ClusterIssuers, for servers that accept the account's key only.",
 )
-@policy_flags.ALLOW_HTTP_SERVERS
+@acme_flags.ALLOW_HTTP_SERVERS
 @namespaced_server_options
 @asynchronous
 async def command(

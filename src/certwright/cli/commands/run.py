@@ -16,7 +16,7 @@ import click
 import msgspec
 
 from certwright import app
-from certwright.cli import daemon, lazy, listen_flags, progress, server_flags
+from certwright.cli import daemon, lazy, progress, server_flags
 from certwright.cli.access import USER_AGENT
 from certwright.cli.applier import Applier
 from certwright.cli.commands.apply import apply_all
@@ -25,6 +25,7 @@ from certwright.cli.diagnosis import OUR_GROUP
 from certwright.cli.errors import AlreadyReported, Failed, report, report_error
 from certwright.cli.export_flags import DEFAULT_EXPORT, ExportFlags, export_options
 from certwright.cli.exporting import RESCAN_S, Exports, ExportSettings
+from certwright.cli.flags import DEFAULT_LISTEN, is_free
 from certwright.cli.format import echo
 from certwright.cli.options import gathered, read_manifests, timeout_option
 from certwright.cli.overview import Mirror, Overview
@@ -164,8 +165,8 @@ class Runner:
 
     async def _start(self) -> app.RunningServer:
         server = self._options.server
-        host, port = server.listen or listen_flags.DEFAULT_LISTEN
-        if server.listen is None and not listen_flags.is_free(host, port):
+        host, port = server.listen or DEFAULT_LISTEN
+        if server.listen is None and not is_free(host, port):
             report(f"port {port} is in use; using a free one instead (--listen chooses)", err=True)
             port = 0
         try:

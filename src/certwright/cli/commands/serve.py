@@ -8,10 +8,11 @@ from contextlib import AsyncExitStack
 
 import click
 
-from certwright.cli import daemon, lazy, listen_flags, server_flags
+from certwright.cli import daemon, lazy, server_flags
 from certwright.cli.access import USER_AGENT
 from certwright.cli.errors import Failed
 from certwright.cli.export_flags import ExportFlags, export_options
+from certwright.cli.flags import DEFAULT_LISTEN
 from certwright.kit.service_manager import ServiceManager
 
 _log = logging.getLogger(__name__)
@@ -40,7 +41,7 @@ def command(*, server: server_flags.ServerFlags, export: ExportFlags, log: daemo
     export.check_apart(server.deliveries.delivery_roots)
     log.set_up()
     server.deliveries.reserve()
-    host, port = server.listen or listen_flags.DEFAULT_LISTEN
+    host, port = server.listen or DEFAULT_LISTEN
     options = server.at(host, port)
     lazy.app.run(_serve(options, export, log))
     daemon.leave()

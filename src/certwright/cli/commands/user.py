@@ -383,7 +383,7 @@ async def delete(*, name: str, server: ServerOptions) -> None:
 
 
 @command.command("rotate-admin", short_help="Replace the administrator's token.")
-@daemon.data_dir_option("The data directory of the server, which may be running.")
+@daemon.data_dir_flag("The data directory of the server, which may be running.")
 def rotate_admin(*, data_dir: Path) -> None:
     """Replace the administrator's token in the data directory, and in the kubeconfig there.
 
