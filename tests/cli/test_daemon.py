@@ -450,6 +450,7 @@ def status(port: int, path: str, token: str = "") -> int:
     [
         (("serve", "--listen", "127.0.0.1:99999"), 2, "port 99999 is too large"),
         (("serve", "--nosuch"), 2, "No such option '--nosuch'"),
+        (("serve", "--etcd-servers-overrides=/secrets#http://e", "--listen=:99999"), 2, "no longer has any"),
         (("controllers", "--acme-process=", "--kubeconfig", "none"), 1, "--acme-process no longer has any"),
         (("run", "none.yaml"), 1, "none.yaml: cannot be read"),
     ],

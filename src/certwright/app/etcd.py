@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 
-from certwright.app.etcd_overrides import overrides_of
 from certwright.app.options import EtcdOptions, ServeOptions, StartError
 from certwright.kube.store.contract import Store
 from certwright.kube.store.damage import Check
@@ -27,7 +26,6 @@ class Etcd:
     def __init__(self, options: ServeOptions) -> None:
         self._options = options.etcd
         self._access = _access(options)
-        self._overrides = overrides_of(options, self._access) if options.etcd.servers_overrides else {}
         self._mark = MarkFile(
             options.data_dir / "etcd.mark",
             f"what {options.store} holds below {options.etcd.prefix}",
@@ -49,17 +47,15 @@ class Etcd:
             quota_bytes=self._options.quota_backend_bytes,
             upgrade_format=self._options.upgrade_format,
             marks=self._mark,
-            overrides=self._overrides,
         )
 
     def dump(self, seal: Seal, check: Check) -> AbstractAsyncContextManager[Dump]:
         """All objects, at one revision."""
-        return dump_etcd(self._access, self._options.prefix, seal, check, self._overrides)
+        return dump_etcd(self._access, self._options.prefix, seal, check)
 
     def refilling(self, seal: Seal, *, force: bool) -> AbstractAsyncContextManager[Filling]:
         """The emptied store; `force` empties it first."""
-        prefix, overrides = self._options.prefix, self._overrides
-        return refilling(self._access, prefix, seal, force=force, overrides=overrides)
+        return refilling(self._access, self._options.prefix, seal, force=force)
 
     def remove_mark(self) -> None:
         """Remove the file in which a server records its store in etcd: the contents are new."""

@@ -56,8 +56,7 @@ class EtcdOptions:
     `owner`: the installation that the prefix belongs to; empty: not named. `ca_file` None: the CAs that the
     system trusts. `compaction_interval` zero: no compaction by this server.
     `quota_backend_bytes`: etcd's quota, if etcd does not report it (before 3.6). `upgrade_format`: compress
-    rows in a store of an earlier version, which earlier versions cannot read afterwards. `servers_overrides`:
-    `GROUP/RESOURCE`, and the URLs of the etcd that has the contents of these objects.
+    rows in a store of an earlier version, which earlier versions cannot read afterwards.
     """
 
     prefix: str = "/certwright"
@@ -70,7 +69,6 @@ class EtcdOptions:
     compaction_interval: timedelta = timedelta(minutes=5)
     quota_backend_bytes: int = 2 << 30
     upgrade_format: bool = False
-    servers_overrides: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import click
 
 from certwright.cli import lazy
+from certwright.cli.errors import report_warning
 from certwright.cli.flags import duration
 from certwright.cli.options import Decorator, gathered
 
@@ -28,14 +28,12 @@ class EtcdFlags:
     etcd_compaction_interval: timedelta
     etcd_quota_backend_bytes: int
     etcd_upgrade_format: bool
-    etcd_servers_overrides: str
 
     @property
     def options(self) -> lazy.app.EtcdOptions:
         """The options of the process."""
         given = {name.removeprefix("etcd_"): value for name, value in asdict(self).items()}
-        overrides = _parse_overrides(self.etcd_servers_overrides)
-        return lazy.app.EtcdOptions(**given | {"servers_overrides": overrides})
+        return lazy.app.EtcdOptions(**given)
 
 
 def _parse_prefix(_context: click.Context, _option: click.Parameter, value: str) -> str:
@@ -44,48 +42,13 @@ def _parse_prefix(_context: click.Context, _option: click.Parameter, value: str)
     return value
 
 
-def _check_overrides(_context: click.Context, _option: click.Parameter, value: str) -> str:
-    _parse_overrides(value)
-    return value
-
-
-def _parse_overrides(value: str) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """Each `GROUP/RESOURCE`, and the URLs of its servers. Raises `click.BadParameter`."""
-    overrides = dict[str, tuple[str, ...]]()
-    for part in value.split(",") if value else ():
-        resource, _, servers = part.partition("#")
-        group, slash, plural = resource.partition("/")
-        if not (servers and slash and plural) or "/" in plural:
-            hint = f"/{group}#…" if group and not slash else "GROUP/RESOURCE#URL[;URL…]"
-            raise click.BadParameter(f"{part!r}: write {hint}, e.g. /secrets#http://e4:2379;http://e5:2379")
-        if resource in overrides:
-            raise click.BadParameter(f"{resource} is named twice; separate its servers with semicolons")
-        overrides[resource] = tuple(_server_of(resource, url) for url in servers.split(";"))
-    return tuple(overrides.items())
-
-
-def _server_of(resource: str, url: str) -> str:
-    """`http://HOST:PORT`, with the default port if it is missing."""
-    try:
-        split = urlsplit(url)
-        port = split.port or 2379
-    except ValueError as error:
-        raise click.BadParameter(f"{resource}: {url} is not a URL ({error})") from error
-    if split.scheme not in ("http", "https") or not split.hostname:
-        hint = "write http://HOST:PORT, or https://HOST:PORT, for each server"
-        raise click.BadParameter(f"{resource}: {url or 'a server without an address'}: {hint}")
-    if "@" in split.netloc:
-        raise click.BadParameter(
-            f"{resource}: the URL of {split.hostname} has a user; give --etcd-user and --etcd-password-file,"
-            " which are for all servers"
+def _warn_of_overrides(_context: click.Context, _option: click.Parameter, value: str | None) -> None:
+    """Accept the removed `--etcd-servers-overrides` for one release, with a warning."""
+    if value:
+        report_warning(
+            "--etcd-servers-overrides no longer has any effect: everything is on the etcd of --store; remove"
+            " the flag"
         )
-    if split.path.strip("/") or split.query or split.fragment:
-        raise click.BadParameter(
-            f"{resource}: {url} has more than a host and a port; leave that out (--etcd-prefix is for all"
-            " servers)"
-        )
-    host = f"[{split.hostname}]" if ":" in split.hostname else split.hostname
-    return f"{split.scheme}://{host}:{port}"
 
 
 def _file(flag: str, name: str, text: str) -> Decorator:
@@ -138,11 +101,10 @@ _OPTIONS = (
     ),
     click.option(
         "--etcd-servers-overrides",
-        metavar="OVERRIDES",
-        default="",
-        callback=_check_overrides,
-        help="Other etcds for the contents of some resources: GROUP/RESOURCE#URL[;URL…][,…], e.g."
-        " /secrets#http://e4:2379;http://e5:2379. For new stores; `certwright restore` moves an old one.",
+        callback=_warn_of_overrides,
+        expose_value=False,
+        hidden=True,
+        help="Has no effect any more; accepted for one release.",
     ),
 )
 

@@ -28,13 +28,6 @@ def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Etcd]:
         yield server
 
 
-@pytest.fixture(scope="session")
-def other_etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Etcd]:
-    """A second one, for the bodies of overridden buckets."""
-    with running_etcd(tmp_path_factory.mktemp("other")) as server:
-        yield server
-
-
 @pytest.fixture
 def lose_an_answer(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """From when this is called, etcd carries the next transaction out, and its answer is lost."""

@@ -52,8 +52,8 @@ def sqlite_opener(folder: Path, *, sealed: bool = False) -> OpenStore:
 _prefixes = itertools.count()
 
 
-def etcd_opener(etcd: Etcd, *, sealed: bool = False, other: Etcd | None = None) -> OpenStore:
-    """Opens a store below a new prefix each time. `other`: an etcd that has the bodies."""
+def etcd_opener(etcd: Etcd, *, sealed: bool = False) -> OpenStore:
+    """Opens a store below a new prefix each time."""
 
     async def open_it(*, window_bytes: int | None = None) -> Store:
         return await open_etcd(
@@ -62,7 +62,6 @@ def etcd_opener(etcd: Etcd, *, sealed: bool = False, other: Etcd | None = None) 
             seal=new_seal(sealed=sealed),
             prefix=f"/conformance/{next(_prefixes)}",
             window_bytes=window_bytes or MAX_BYTES,
-            overrides={BUCKET: Access((other.member,), patience_s=240.0)} if other is not None else None,
         )
 
     return open_it
@@ -106,18 +105,6 @@ class TestSealedEtcd(TestEtcd):
         return etcd_opener(etcd, sealed=True)
 
 
-class TestOverriddenEtcd(TestEtcd):
-    @pytest.fixture
-    def open_store(self, etcd: Etcd, other_etcd: Etcd) -> OpenStore:
-        return etcd_opener(etcd, other=other_etcd)
-
-
-class TestSealedOverriddenEtcd(TestEtcd):
-    @pytest.fixture
-    def open_store(self, etcd: Etcd, other_etcd: Etcd) -> OpenStore:
-        return etcd_opener(etcd, sealed=True, other=other_etcd)
-
-
 def test_the_memory_store_does_as_dictionaries_do() -> None:
     run_state_machine_as_test(model_machine(open_memory), settings=FEW)
 
@@ -128,8 +115,3 @@ def test_the_sqlite_store_does_as_dictionaries_do(tmp_path: Path) -> None:
 
 def test_the_etcd_store_does_as_dictionaries_do(etcd: Etcd) -> None:
     run_state_machine_as_test(model_machine(etcd_opener(etcd), in_order=False), settings=FEW)
-
-
-def test_the_etcd_store_with_another_etcd_does_as_dictionaries_do(etcd: Etcd, other_etcd: Etcd) -> None:
-    opener = etcd_opener(etcd, other=other_etcd)
-    run_state_machine_as_test(model_machine(opener, in_order=False), settings=FEW)

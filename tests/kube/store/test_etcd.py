@@ -35,7 +35,6 @@ from certwright.kube.store.etcd.client import Access, EtcdClient
 from certwright.kube.store.etcd.compaction import Compaction
 from certwright.kube.store.etcd.feed import Feed
 from certwright.kube.store.etcd.messages import STATUS, TXN, WATCH, StatusRequest, TxnRequest, put_op
-from certwright.kube.store.etcd.overrides import Overrides
 from certwright.kube.store.etcd.rows import Layout, Meta
 from certwright.kube.store.etcd.store import EtcdStore, open_etcd
 from certwright.kube.store.fanout import Fanout
@@ -245,7 +244,7 @@ async def test_writes_to_a_row_that_arrive_together_follow_each_other() -> None:
             event.kv.mod_revision = event.kv.version = revision
     client, fanout = Told(response), Fanout(EventLog(0))
     watch = fanout.subscribe(BUCKET, after=0)
-    feed = Feed(client, layout, fanout, Overrides(layout, {}))
+    feed = Feed(client, layout, fanout)
     await feed.reach(2)
     first, second = Row(A, 1, b"at 1", b"one"), Row(A, 2, b"at 2", b"two")
     assert await watch.next(60) == [Event(1, first, None), Event(2, second, first)]
@@ -268,7 +267,7 @@ async def test_watchers_are_cut_off_when_what_a_row_replaced_was_compacted() -> 
         event.kv.mod_revision, event.kv.version = 9, 2
     client, fanout = Compacting(response), Fanout(EventLog(8))
     watch = fanout.subscribe(BUCKET, after=8)
-    feed = Feed(client, layout, fanout, Overrides(layout, {}))
+    feed = Feed(client, layout, fanout)
     await feed.reach(9)
     with pytest.raises(SlowWatcher):
         await watch.next(60)

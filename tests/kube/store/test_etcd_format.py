@@ -17,6 +17,7 @@ from certwright.kube.store.contract import Damaged, DamagedRow, Encode, Event, K
 from certwright.kube.store.etcd import compression
 from certwright.kube.store.etcd.client import Access, EtcdClient
 from certwright.kube.store.etcd.compression import RowCompression
+from certwright.kube.store.etcd.dump import dump_etcd
 from certwright.kube.store.etcd.messages import (
     RANGE,
     TXN,
@@ -26,7 +27,7 @@ from certwright.kube.store.etcd.messages import (
     delete_op,
     put_op,
 )
-from certwright.kube.store.etcd.rows import FORMAT, PLAIN_FORMAT, UNFINISHED, Layout
+from certwright.kube.store.etcd.rows import FORMAT, PLAIN_FORMAT, SPLIT_FORMAT, UNFINISHED, Layout
 from certwright.kube.store.etcd.store import EtcdStore, open_etcd
 from support.etcd import Etcd
 from support.sealed import SECRETS, Keys, seal_with
@@ -274,3 +275,13 @@ class TestUpgrade:
             assert "is being replaced by a backup" in str(error)
             with pytest.raises(Damaged, match="restore it again"):
                 await open_etcd(at(etcd), prefix=prefix)
+
+    async def test_a_store_with_contents_on_other_etcds_is_refused_with_the_way_out(self, etcd: Etcd) -> None:
+        prefix = next(_prefixes)
+        async with asking(etcd) as client:
+            await client.call(TXN, TxnRequest(success=[put_op(Layout(prefix).format, SPLIT_FORMAT)]))
+        with pytest.raises(Damaged, match="run `certwright backup` with the release before"):
+            await open_etcd(at(etcd), prefix=prefix)
+        with pytest.raises(Damaged, match="--etcd-servers-overrides"):
+            async with dump_etcd(at(etcd), prefix, seal_with(Keys())):
+                pass

@@ -182,11 +182,6 @@ class Seal:
         except (InvalidTag, ValueError) as error:
             raise DamagedRow(key, "it does not decrypt: it was changed, or copied from elsewhere") from error
 
-    def has_key_of(self, key: Key, kept: bytes) -> bool:
-        """Whether the data key is known that a stored byte string of this row is sealed with, if it is."""
-        is_sealed = key.bucket in self.buckets and kept.startswith(_MAGIC)
-        return not is_sealed or kept[_KEY_AT:_NONCE_AT] in self._ciphers
-
     def is_current(self, *kept: bytes) -> bool:
         """Whether the stored byte strings are sealed as they would be if they were written now."""
         if not self._head:

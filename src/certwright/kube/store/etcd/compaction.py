@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
 from contextlib import aclosing, suppress
 from typing import Any
 
@@ -34,13 +33,11 @@ _log = logging.getLogger(__name__)
 
 
 class Compaction:
-    """Takes part in the turns that `key` counts. `received`: the revision up to which this server has
-    received all events; later ones are not dropped. None: not limited."""
+    """Takes part in the turns that `key` counts."""
 
-    def __init__(self, client: EtcdClient, key: bytes, received: Callable[[], int] | None = None) -> None:
+    def __init__(self, client: EtcdClient, key: bytes) -> None:
         self._client = client
         self._key = key
-        self._received = received
         self._version = 0
         self._revision = 0  # at the last check
 
@@ -68,8 +65,6 @@ class Compaction:
                 return 0
             self._version += 1
         revision, self._revision = self._revision, answer.header.revision
-        if self._received is not None:
-            revision = min(revision, self._received())
         if revision:
             with suppress(Compacted):  # by another client, and further
                 await self.compact(revision)

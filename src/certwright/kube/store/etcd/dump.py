@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -13,9 +13,6 @@ from certwright.kube.store.envelope import Seal
 from certwright.kube.store.etcd.client import Access, EtcdClient
 from certwright.kube.store.etcd.listing import Reader
 from certwright.kube.store.etcd.messages import RANGE, RangeRequest
-from certwright.kube.store.etcd.override_identity import check_places
-from certwright.kube.store.etcd.overrides import Overrides
-from certwright.kube.store.etcd.previous_rows import adopt_ring
 from certwright.kube.store.etcd.row_format import check_format
 from certwright.kube.store.etcd.rows import Layout
 from certwright.kube.store.pages import Query
@@ -25,40 +22,23 @@ _PAGE_BYTES = 4 << 20
 
 @asynccontextmanager
 async def dump_etcd(
-    access: Access,
-    prefix: str,
-    seal: Seal,
-    check: Check | None = None,
-    overrides: Mapping[str, Access] | None = None,
+    access: Access, prefix: str, seal: Seal, check: Check | None = None
 ) -> AsyncIterator[Dump]:
     """Read all rows below the prefix, while servers keep running. `check`: the test that readable rows pass.
-    `overrides`: the etcds that have the bodies of some buckets.
 
     Raises `Unavailable` and `Damaged` (`WrongKey`).
     """
     client, layout = EtcdClient(access), Layout(prefix, seal, check)
-    elsewhere = Overrides(layout, overrides or {})
     try:
-        await check_format(client, layout, elsewhere)
-        await check_places(client, layout, elsewhere)
+        await check_format(client, layout)
         answer = await client.call(RANGE, RangeRequest(key=layout.ring))
         ring = answer.kvs[0].value if answer.kvs else None
         if ring is not None:
             seal.adopt(ring)
         revision = answer.header.revision
-
-        async def adopt_newer() -> None:
-            """Open bodies on other etcds that were re-sealed since; the backup is sealed as it began."""
-            await adopt_ring(client, layout)
-            if ring is None:
-                seal.drop()
-            else:
-                seal.adopt(ring)
-
-        reader = Reader(client, layout, adopt_newer, elsewhere)
+        reader = Reader(client, layout)
         yield Dump(revision, ring, _rows(client, layout, reader, revision), layout.damage)
     finally:
-        await elsewhere.close()
         await client.close()
 
 

@@ -38,8 +38,7 @@ from certwright.kube.store.etcd.messages import (
     WatchCreateRequest,
     put_op,
 )
-from certwright.kube.store.etcd.overrides import Overrides
-from certwright.kube.store.etcd.previous_rows import read_before, read_bodies
+from certwright.kube.store.etcd.previous_rows import read_before
 from certwright.kube.store.etcd.revision_placeholder import Content, join
 from certwright.kube.store.etcd.row_format import follow_format
 from certwright.kube.store.etcd.rows import Layout
@@ -56,12 +55,10 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 1.0
 class Feed:
     """Publishes committed writes to `fanout`, from its log's revision on, and to followers first."""
 
-    def __init__(self, client: EtcdClient, layout: Layout, fanout: Fanout, overrides: Overrides) -> None:
+    def __init__(self, client: EtcdClient, layout: Layout, fanout: Fanout) -> None:
         self._client = client
         self._layout = layout
         self._fanout = fanout
-        self._overrides = overrides
-        self._reads_elsewhere = False  # the bodies of events, on an etcd that may not answer
         self._followers: list[Follower] = []
         self._sought: dict[bytes, int] = {}
         self._own = dict[bytes, tuple[bytes, Content]]()  # by the value of the `m/` key: writer and content
@@ -73,8 +70,7 @@ class Feed:
         self._ticking: asyncio.Task[Any] | None = None
         self._runs = asyncio.create_task(self._run(), name="etcd feed")
         self.lost: asyncio.Future[StoreError] = asyncio.get_running_loop().create_future()
-        for etcd_client in (client, *overrides.clients):
-            etcd_client.on_lost = self._lose
+        client.on_lost = self._lose
 
     @property
     def revision(self) -> int:
@@ -130,11 +126,10 @@ class Feed:
             return
         loop, access = asyncio.get_running_loop(), self._client.access
         if loop.time() > give_up:
-            trouble = self._overrides.trouble or f"etcd at {access} does not report what was written"
-            reached.set_exception(Unavailable(trouble))
+            reached.set_exception(Unavailable(f"etcd at {access} does not report what was written"))
             return
         loop.call_later(_STUCK_AFTER_S, partial(self._nudge, reached, give_up, stuck=True))
-        if stuck and self._stream is not None and not self._reads_elsewhere:
+        if stuck and self._stream is not None:
             _log.warning("the watch of etcd is silent and is restarted")
             self._stream.cancel()
         if self._ticking is None or self._ticking.done():
@@ -199,9 +194,8 @@ class Feed:
                     parts += answer.events
                 if parts and not answers[-1].fragment:
                     unknown = self._find_unknown(parts)
-                    past = await self._read_before(unknown) if unknown else {}
-                    bodies = await self._read_bodies(parts) if self._overrides.places else {}
-                    self._take(parts, past, bodies)
+                    past = await read_before(self._client, self._layout, unknown) if unknown else {}
+                    self._take(parts, past)
                     parts = []
                 if not (self._waiting or self._fanout.is_watched):
                     await self._rest()
@@ -242,43 +236,15 @@ class Feed:
                     unknown[key] = kv.mod_revision
         return unknown
 
-    async def _read_before(self, unknown: Mapping[Key, int]) -> dict[Key, Row | None]:
-        return await read_before(self._client, self._layout, self._overrides, unknown)
-
-    async def _read_bodies(self, parts: Iterable[Any]) -> dict[int, bytes | None]:
-        """The bodies on other etcds that these events refer to, as stored, by revision; None: it cannot be
-        read. Raises `StoreError`; then the events are received again."""
-        layout, metas = self._layout, list[Any]()
-        for part in parts:
-            key, is_put = part.kv.key, part.type != EVENT_DELETE
-            if key == layout.ring:
-                self._turn(part)  # which the rows after it need
-            elif is_put and key.startswith(layout.meta) and layout.key_of(key).bucket in self._overrides:
-                metas.append(part.kv)
-        self._reads_elsewhere = True
-        try:
-            bodies = await read_bodies(self._client, self._overrides, layout, metas)
-        finally:
-            self._reads_elsewhere = False
-        for meta, body in zip(metas, bodies, strict=True):
-            if body is None:
-                # Once its revision is compacted it may be swept; then this server has missed events.
-                request = RangeRequest(key=meta.key, revision=meta.mod_revision)
-                await self._client.call(RANGE, request)
-                await self._overrides.missing(layout.key_of(meta.key))
-        return {meta.mod_revision: body for meta, body in zip(metas, bodies, strict=True)}
-
-    def _take(
-        self, parts: Iterable[Any], past: Mapping[Key, Row | None], bodies: Mapping[int, bytes | None]
-    ) -> None:
-        """Publish the writes that these events are. `past`: see `read_before`; `bodies`: `_read_bodies`."""
+    def _take(self, parts: Iterable[Any], past: Mapping[Key, Row | None]) -> None:
+        """Publish the writes that these events are. `past`: see `read_before`."""
         self._unreadable.update(key for key, row in past.items() if row is None)
         events, latest = list[Event](), dict[Key, Event]()
         revision, complete = 0, True
         for revision, group in itertools.groupby(parts, attrgetter("kv.mod_revision")):
             if revision <= self.revision:
                 continue
-            event, known = self._read(revision, list(group), latest, past, bodies.get(revision, b""))
+            event, known = self._read(revision, list(group), latest, past)
             complete = complete and known
             if event is not None:
                 events.append(event)
@@ -299,11 +265,9 @@ class Feed:
         group: list[Any],
         before: Mapping[Key, Event],
         past: Mapping[Key, Row | None],
-        elsewhere: bytes | None,
     ) -> tuple[Event | None, bool]:
         """The write that a group of etcd's events is, None when it is not one of a row; and whether the row
-        it replaced is known. `before`: the last event of each key that is not published yet. `elsewhere`: the
-        body, if it is not in the group; None: it cannot be read."""
+        it replaced is known. `before`: the last event of each key that is not published yet."""
         layout = self._layout
         meta = body = last = None
         for part in group:
@@ -316,8 +280,6 @@ class Feed:
                 last = part
             elif key == layout.ring:
                 self._turn(part)
-            elif key == layout.epoch:
-                layout.epoch_revision = max(layout.epoch_revision, revision)
             elif key == layout.format and (loss := follow_format(layout, group, part)):
                 self._client.lose(loss)
                 raise self._client.lost or Unavailable("")
@@ -333,14 +295,14 @@ class Feed:
         if meta.type == EVENT_DELETE:
             return self._deletion(meta, last, previous), complete
         try:
-            row = self._row(meta.kv, key, elsewhere if body is None else body.kv.value)
+            row = self._row(meta.kv, key, b"" if body is None else body.kv.value)
         except DamagedRow as error:
             layout.damage.note(error)
             self._unreadable.add(key)
             return None, True
         return Event(revision, row, previous), complete
 
-    def _row(self, kv: Any, key: Key, kept: bytes | None) -> Row:
+    def _row(self, kv: Any, key: Key, kept: bytes) -> Row:
         """The row that a write has put; `kept`: its body as stored. Raises `DamagedRow`."""
         revision = kv.mod_revision
         if self._own and (own := self._own.get(kv.value)) is not None:
@@ -348,8 +310,6 @@ class Feed:
             return Row(key, revision, join(own[1].pieces, revision), own[1].body)
         writer, row = self._layout.written(kv, kept)
         self._note(writer, revision)
-        if kept is None:
-            raise DamagedRow(key, "its contents are missing on their etcd")
         return row
 
     def _previous(self, key: Key, before: Mapping[Key, Event], past: Mapping[Key, Row | None]) -> Row | None:

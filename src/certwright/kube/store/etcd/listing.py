@@ -19,7 +19,6 @@ from certwright.kube.store.etcd.messages import (
     count_op,
     read_op,
 )
-from certwright.kube.store.etcd.overrides import Overrides, Reference
 from certwright.kube.store.etcd.rows import Layout, Span
 from certwright.kube.store.etcd.sparse_index import MANY, BucketIndex, SparseIndex
 from certwright.kube.store.log import Place
@@ -47,22 +46,18 @@ class _Piece(NamedTuple):
 
 
 class Reader:
-    """Reads below one prefix. `catch_up` waits until the feed has everything that etcd has now. `recent`: a
-    row in memory, perhaps not the current one."""
+    """Reads below one prefix. `catch_up` waits until the feed has everything that etcd has now; None: no feed
+    follows etcd, and the data keys are those of the revision that is read."""
 
     def __init__(
         self,
         client: EtcdClient,
         layout: Layout,
-        catch_up: Callable[[], Awaitable[None]],
-        overrides: Overrides,
-        recent: Callable[[Key], Row | None] = lambda _: None,
+        catch_up: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self._client = client
         self._layout = layout
         self._catch_up = catch_up
-        self._overrides = overrides
-        self._recent = recent
         self._index = SparseIndex(client, layout)
         self._row_bytes: dict[tuple[str, bool], int] = {}
 
@@ -73,8 +68,6 @@ class Reader:
     async def row(self, key: Key) -> Row | None:
         """The committed row. Raises `DamagedRow`."""
         meta_key, body_key = self._layout.keys(key)
-        if key.bucket in self._overrides:
-            return await self._overridden(key)
         return await self.row_of(
             await self._client.call(TXN, TxnRequest(success=[read_op(meta_key), read_op(body_key)]))
         )
@@ -84,37 +77,10 @@ class Reader:
         metas, bodies = (response.response_range.kvs for response in answer.responses)
         if not metas:
             return None
-        if self._overrides.places and (key := self._layout.key_of(metas[0].key)).bucket in self._overrides:
-            return await self._overridden(key)
-        return await self._required(partial(self._layout.row, metas[0], bodies[0].value if bodies else b""))
-
-    async def _required(self, read: Callable[[], Row]) -> Row:
-        row = await self._opened(read)
+        row = await self._opened(partial(self._layout.row, metas[0], bodies[0].value if bodies else b""))
         if isinstance(row, DamagedRow):
             raise row
         return row
-
-    async def _overridden(self, key: Key) -> Row | None:
-        """The committed row of an overridden bucket. Raises `DamagedRow`."""
-        request, seen = RangeRequest(key=self._layout.keys(key)[0]), 0
-        while metas := (await self._client.call(RANGE, request)).kvs:
-            bare = await self._required(partial(self._bare, metas[0]))
-            if (recent := self._recent(key)) is not None and recent.revision == bare.revision:
-                return recent
-            (body,) = await self._overrides.read([Reference(key, bare.body)])
-            if body is not None:
-                return await self._required(partial(self._layout.with_body, bare, body))
-            if bare.revision == seen:
-                error = await self._overrides.missing(key)
-                self._layout.damage.note(error)
-                raise error
-            seen = bare.revision  # It may have been replaced, and its body swept, since.
-        return None
-
-    def _bare(self, meta: Any) -> Row:
-        """A row of an overridden bucket, with the name of the write that has put its body in place of it."""
-        writer, row = self._layout.written(meta, None)
-        return row._replace(body=writer)
 
     async def revision_of(self, key: Key) -> int:
         """The revision of a row, which need not be readable; 0: it does not exist."""
@@ -126,7 +92,8 @@ class Reader:
             return read()
         except UnknownDataKey:
             # Another server has begun to seal with a new key, which this one has not read yet.
-            await self._catch_up()
+            if self._catch_up is not None:
+                await self._catch_up()
         except DamagedRow as error:
             return error
         try:
@@ -154,22 +121,12 @@ class Reader:
 
     async def page(self, query: Query, revision: int | None) -> Page:
         """The requested rows, see `contract.Store.list`. Raises `Compacted`, `FutureRevision`."""
-        is_apart = query.bucket in self._overrides and not query.meta_only
         if query.keep is not None:
-            return await self._chosen(query, query.keep, revision, referring=is_apart)
-        if not is_apart:
-            return await self._page(query, revision)
-        limit = _MOST_ROWS if query.limit is None and query.max_bytes is not None else query.limit
-        bare = replace(query, meta_only=True, limit=limit, max_bytes=None)
-        page = await self._page(bare, revision, referring=True)
-        complete = await self._with_bodies(query, page)
-        if complete.last is None or complete.last == page.last or (page.more and page.remaining is None):
-            return complete
-        cut = sum(row.key[1:] > complete.last for row in page.rows)
-        return replace(complete, remaining=cut + (page.remaining or 0))
+            return await self._chosen(query, query.keep, revision)
+        return await self._page(query, revision)
 
-    async def _page(self, query: Query, revision: int | None, *, referring: bool = False) -> Page:
-        """As `page`, for all rows in a span. `referring`: see `_bare`."""
+    async def _page(self, query: Query, revision: int | None) -> Page:
+        """As `page`, for all rows in a span."""
         rows, damaged = list[Row](), list[Key]()
         room, more, seems, last = query.max_bytes, True, False, query.after
         left: int | None = None
@@ -177,9 +134,7 @@ class Reader:
         while more and (query.limit is None or len(rows) < query.limit) and (room is None or room > 0):
             ask = self._how_many(query, len(rows), room)
             counted = query.counted and left is None
-            piece = await self._piece(
-                query, last, ask, revision or 0, index, counted=counted, referring=referring
-            )
+            piece = await self._piece(query, last, ask, revision or 0, index, counted=counted)
             batch, more, seems, revision = piece.rows, piece.more, piece.seems, piece.revision
             left = piece.left if piece.left is not None else left and left - piece.read
             last = piece.last or last
@@ -200,11 +155,11 @@ class Reader:
             after = piece.last or after
         return Page(rows, revision or 0, more, left if more else None, last, tuple(damaged))
 
-    async def _chosen(self, query: Query, keep: Choice, revision: int | None, *, referring: bool) -> Page:
+    async def _chosen(self, query: Query, keep: Choice, revision: int | None) -> Page:
         """Metadata first, then the bodies of those that are kept, all of one revision."""
         most = max(query.limit or 0, _MOST_ROWS)
         metas = replace(query, keep=None, meta_only=True, limit=most)
-        bare = await self._page(metas, revision, referring=referring)
+        bare = await self._page(metas, revision)
         page = bare.only(list(filter(keep, bare.rows)), query.limit)
         if query.meta_only:
             return page
@@ -217,7 +172,7 @@ class Reader:
         while done < len(bare) and (room is None or room > 0):
             some = bare[done:][: min(self._how_many(query, len(rows), room), MOST_OPERATIONS)]
             done += len(some)
-            complete, unreadable = await self._bodies_of(query.bucket, some, page.revision)
+            complete, unreadable = await self._bodies_of(some, page.revision)
             self._learn(query, complete)
             if room is not None:
                 kept, room = _fitting(complete, room)
@@ -230,10 +185,8 @@ class Reader:
             page = page.only(bare, done)
         return replace(page, rows=rows, damaged=tuple(damaged))
 
-    async def _bodies_of(self, bucket: str, rows: list[Row], revision: int) -> tuple[list[Row], list[Key]]:
+    async def _bodies_of(self, rows: list[Row], revision: int) -> tuple[list[Row], list[Key]]:
         """The rows with their bodies of that revision, and the keys of those that cannot be read."""
-        if bucket in self._overrides:
-            return await self._referred(rows, revision)
         reads = [read_op(self._layout.keys(row.key)[1], revision=revision) for row in rows]
         answer = await self._client.call(TXN, TxnRequest(success=reads))
         bodies = [
@@ -242,21 +195,6 @@ class Reader:
         return await self._readable(
             partial(self._layout.with_body, row, body) for row, body in zip(rows, bodies, strict=True)
         )
-
-    async def _referred(self, rows: list[Row], revision: int) -> tuple[list[Row], list[Key]]:
-        """As `_bodies_of`, of rows that `_bare` has made. Raises `Compacted`."""
-        bodies = await self._overrides.read([Reference(row.key, row.body) for row in rows])
-        pairs = list(zip(rows, bodies, strict=True))
-        lacking = [row.key for row, body in pairs if body is None]
-        if lacking:
-            # Bodies are swept once their revisions are compacted.
-            await self._client.call(RANGE, RangeRequest(key=self._layout.format, revision=revision))
-        for key in lacking:
-            self._layout.damage.note(await self._overrides.missing(key))
-        readable, damaged = await self._readable(
-            partial(self._layout.with_body, row, body) for row, body in pairs if body is not None
-        )
-        return readable, sorted([*damaged, *lacking])
 
     async def _piece(
         self,
@@ -267,10 +205,8 @@ class Reader:
         index: BucketIndex | None,
         *,
         counted: bool = False,
-        referring: bool = False,
     ) -> _Piece:
-        """At most `limit` rows after a place; maybe fewer, even none, if `index` is given. `referring`: see
-        `_bare`."""
+        """At most `limit` rows after a place; maybe fewer, even none, if `index` is given."""
         layout = self._layout
         span, _ = layout.spans(query.bucket, query.namespace, after)
         end = index.end_of(span.begin[len(layout.meta) :], limit) if index is not None else None
@@ -292,9 +228,7 @@ class Reader:
                 last_body = contents.kvs[-1].key[skip_body:]
                 kept = [meta for meta in kept if meta.key[skip:] <= last_body]
         rows, damaged = await self._readable(
-            partial(self._bare, meta)
-            if referring
-            else partial(layout.row, meta, None if query.meta_only else values.get(meta.key[skip:], b""))
+            partial(layout.row, meta, None if query.meta_only else values.get(meta.key[skip:], b""))
             for meta in kept
         )
         self._learn(query, rows)

@@ -6,14 +6,11 @@ servers that is more processor time of etcd than the write itself takes. Nearly 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from typing import Any
+from collections.abc import Mapping
 
 from certwright.kube.store.contract import Compacted, DamagedRow, Key, Row
 from certwright.kube.store.etcd.client import EtcdClient
-from certwright.kube.store.etcd.messages import MOST_OPERATIONS, RANGE, TXN, RangeRequest, TxnRequest, read_op
-from certwright.kube.store.etcd.overrides import Overrides, Reference
+from certwright.kube.store.etcd.messages import MOST_OPERATIONS, TXN, TxnRequest, read_op
 from certwright.kube.store.etcd.rows import Layout
 
 _MOST_ROWS = MOST_OPERATIONS // 2
@@ -21,7 +18,7 @@ _MOST_ROWS = MOST_OPERATIONS // 2
 
 
 async def read_before(
-    client: EtcdClient, layout: Layout, overrides: Overrides, revisions: Mapping[Key, int]
+    client: EtcdClient, layout: Layout, revisions: Mapping[Key, int]
 ) -> dict[Key, Row | None]:
     """The rows that keys had just before a revision each. None: it cannot be read. A row that was compacted
     is left out. Raises `Unavailable`."""
@@ -33,43 +30,11 @@ async def read_before(
             responses = (await client.call(TXN, TxnRequest(success=reads))).responses
         except Compacted:
             continue
-        apart = list[Any]()
         for at, (key, _) in enumerate(some):
             metas, bodies = (response.response_range.kvs for response in responses[2 * at : 2 * at + 2])
-            if metas and key.bucket in overrides:
-                apart.append(metas[0])
-            elif metas:
-                rows[key] = _row(layout, metas[0], bodies[0].value if bodies else b"")
-        for meta, body in zip(apart, await read_bodies(client, overrides, layout, apart), strict=True):
-            rows[layout.key_of(meta.key)] = _row(layout, meta, body)
+            if metas:
+                try:
+                    rows[key] = layout.row(metas[0], bodies[0].value if bodies else b"")
+                except DamagedRow:
+                    rows[key] = None
     return rows
-
-
-def _row(layout: Layout, meta: Any, body: bytes | None) -> Row | None:
-    try:
-        return None if body is None else layout.row(meta, body)
-    except DamagedRow:
-        return None
-
-
-async def read_bodies(
-    client: EtcdClient, overrides: Overrides, layout: Layout, metas: Sequence[Any]
-) -> list[bytes | None]:
-    """The bodies, as stored, of `m/` keys and values of overridden buckets; None: it cannot be read. Raises
-    `Unavailable`."""
-    references = dict[int, Reference]()
-    for at, meta in enumerate(metas):
-        with suppress(DamagedRow):
-            references[at] = Reference(layout.key_of(meta.key), layout.writer_of(meta))
-    bodies = dict(zip(references, await overrides.read(list(references.values())), strict=True))
-    if any(body is not None and layout.is_unknown(references[at].key, body) for at, body in bodies.items()):
-        # Bodies of the past are re-sealed, too, with a data key that this server's feed may not have yet.
-        await adopt_ring(client, layout)
-    return [bodies.get(at) for at in range(len(metas))]
-
-
-async def adopt_ring(client: EtcdClient, layout: Layout) -> None:
-    """Use the ring as it is now. Raises `Unavailable`, `Damaged`."""
-    rings = (await client.call(RANGE, RangeRequest(key=layout.ring))).kvs
-    if layout.seal is not None and rings:
-        layout.seal.adopt(rings[0].value, version=rings[0].mod_revision)

@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
-from itertools import chain
 from typing import Any
 
 from certwright.kube.store.contract import StoreError, Usage
@@ -35,16 +33,14 @@ _ALARM = (
 
 class QuotaWatch:
     """The usage of the member that is nearest to its quota. Every member has its own file: their sizes differ
-    once one of them was defragmented, and all refuse writes as soon as one of them is full. `clients`: of all
-    etcds that the store is on."""
+    once one of them was defragmented, and all refuse writes as soon as one of them is full."""
 
-    def __init__(self, clients: Sequence[EtcdClient], quota_bytes: int) -> None:
-        self._clients = clients
+    def __init__(self, client: EtcdClient, quota_bytes: int) -> None:
+        self._client = client
         self._quota_bytes = quota_bytes
         self._warned = False
         self._is_full = False
-        for client in clients:
-            client.on_full = self._report_full
+        client.on_full = self._report_full
         self.usage: Usage | None = None
         """The last measurement."""
 
@@ -67,8 +63,7 @@ class QuotaWatch:
 
     async def measure(self) -> None:
         """Measure now; one log line reports that the quota is nearly used up. Raises `Unavailable`."""
-        calls = (client.call_each(STATUS, StatusRequest(), _TIMEOUT_S) for client in self._clients)
-        statuses = list(chain.from_iterable(await asyncio.gather(*calls)))
+        statuses = await self._client.call_each(STATUS, StatusRequest(), _TIMEOUT_S)
         self._is_full = any("NOSPACE" in alarm for _, status in statuses for alarm in status.errors)
         usages = [self._usage(member, status) for member, status in statuses]
         self.usage = usage = max(usages, key=lambda member_usage: member_usage.size / member_usage.quota)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -12,11 +11,9 @@ from certwright.kube.store.envelope import Seal
 from certwright.kube.store.etcd.client import Access, EtcdClient
 from certwright.kube.store.etcd.dump import first_row
 from certwright.kube.store.etcd.messages import TXN, TxnRequest, delete_op, put_op
-from certwright.kube.store.etcd.override_identity import empty_places, new_store_ops
-from certwright.kube.store.etcd.overrides import Overrides
 from certwright.kube.store.etcd.owner import owner_key
 from certwright.kube.store.etcd.revision_placeholder import encode_apart
-from certwright.kube.store.etcd.rows import UNFINISHED, Layout, Meta, new_writer
+from certwright.kube.store.etcd.rows import FORMAT, UNFINISHED, Layout, Meta, new_writer
 from certwright.kube.store.etcd.sealing import load_ring
 from certwright.kube.store.etcd_identity import identify
 
@@ -28,76 +25,46 @@ _MOST_BYTES = 1 << 20
 class Filling:
     """Writes rows into a prefix that no server uses. Rows of one transaction have the same revision."""
 
-    def __init__(self, client: EtcdClient, layout: Layout, overrides: Overrides) -> None:
+    def __init__(self, client: EtcdClient, layout: Layout) -> None:
         self._client = client
         self._layout = layout
-        self._overrides = overrides
 
     async def add(self, rows: Sequence[tuple[Key, Encode]]) -> None:
         """Write rows that do not exist. Repeated by the client, a write has the same effect. Raises
         `Unavailable`, `TooLarge`."""
-        writes: dict[EtcdClient, list[list[Any]]] = {self._client: []}
+        writes, size = list[Any](), 0
         for key, encode in rows:
             content = encode_apart(encode)
-            meta = Meta(new_writer(), content.pieces)
-            writes[self._client].append(self._layout.put_ops(key, meta, content.body))
-            if key.bucket in self._overrides:
-                body = self._layout.close_body(key, content.body)
-                kept = put_op(self._layout.content_key(key, meta.writer), body)
-                writes.setdefault(self._overrides.client_of(key.bucket), []).append([kept])
-        await asyncio.gather(
-            *(
-                client.call(TXN, TxnRequest(success=together))
-                for client, groups in writes.items()
-                for together in _transactions(groups)
-            )
-        )
-
-
-def _transactions(groups: Sequence[list[Any]]) -> Iterator[list[Any]]:
-    """The writes of rows, as many together as etcd takes."""
-    writes, size = list[Any](), 0
-    for row in groups:
-        bytes_of_row = sum(write.ByteSize() for write in row)
-        if writes and (len(writes) + len(row) > _MOST_OPERATIONS or size + bytes_of_row > _MOST_BYTES):
-            yield writes
-            writes, size = [], 0
-        writes += row
-        size += bytes_of_row
-    if writes:
-        yield writes
+            row = self._layout.put_ops(key, Meta(new_writer(), content.pieces), content.body)
+            bytes_of_row = sum(write.ByteSize() for write in row)
+            if writes and (len(writes) + len(row) > _MOST_OPERATIONS or size + bytes_of_row > _MOST_BYTES):
+                await self._client.call(TXN, TxnRequest(success=writes))
+                writes, size = [], 0
+            writes += row
+            size += bytes_of_row
+        if writes:
+            await self._client.call(TXN, TxnRequest(success=writes))
 
 
 @asynccontextmanager
-async def refilling(
-    access: Access,
-    prefix: str,
-    seal: Seal,
-    *,
-    force: bool,
-    overrides: Mapping[str, Access] | None = None,
-) -> AsyncIterator[Filling]:
+async def refilling(access: Access, prefix: str, seal: Seal, *, force: bool) -> AsyncIterator[Filling]:
     """The emptied prefix, to be filled inside the block. No server starts on it before the block has ended
-    without an error, not even when this process is killed: the restore can then be repeated. `overrides`: the
-    etcds that get the bodies of some buckets.
+    without an error, not even when this process is killed: the restore can then be repeated.
 
     Raises `Unavailable` if the prefix is in use and `force` was not given.
     """
     client, layout = EtcdClient(access), Layout(prefix, seal)
-    elsewhere = Overrides(layout, overrides or {})
     try:
         if not force and await first_row(client, layout) is not None:
             raise Unavailable(
                 f"etcd at {access} holds a store below {prefix}; --force replaces it, once no server uses it"
             )
         await _empty(client, layout)
-        await empty_places(client, layout, elsewhere, force=force)
         await load_ring(client, layout)
         await identify(client, layout)
-        yield Filling(client, layout, elsewhere)
-        await client.call(TXN, TxnRequest(success=new_store_ops(layout, elsewhere)))
+        yield Filling(client, layout)
+        await client.call(TXN, TxnRequest(success=[put_op(layout.format, FORMAT)]))
     finally:
-        await elsewhere.close()
         await client.close()
 
 

@@ -10,8 +10,8 @@ first row of format 2 exists: the upgrade first deletes the key `format`, which 
 emptied prefix, and then writes it with the new value. The key `upgrade` tells the servers of this version
 that the prefix was not emptied.
 
-Format 3 is format 2 with some of the bodies on another etcd (`overrides`). A store begins with it or without:
-only a restore changes that.
+Format 3, which is refused, is format 2 with bodies on other etcds (`--etcd-servers-overrides` of earlier
+versions).
 """
 
 from __future__ import annotations
@@ -34,16 +34,12 @@ from certwright.kube.store.etcd.messages import (
     put_op,
     read_op,
 )
-from certwright.kube.store.etcd.override_identity import new_store_ops, refuse_format
-from certwright.kube.store.etcd.overrides import Overrides
-from certwright.kube.store.etcd.rows import FORMAT, OVERRIDDEN_FORMAT, PLAIN_FORMAT, UNFINISHED, Layout
+from certwright.kube.store.etcd.rows import FORMAT, PLAIN_FORMAT, SPLIT_FORMAT, UNFINISHED, Layout
 
 _log = logging.getLogger(__name__)
 
 
-async def settle_format(
-    client: EtcdClient, layout: Layout, overrides: Overrides, *, upgrade: bool = False
-) -> None:
+async def settle_format(client: EtcdClient, layout: Layout, *, upgrade: bool = False) -> None:
     """Read or write the format of the prefix, and let `layout` write it. `upgrade`: rows are written in the
     newest format from now on. Raises `Damaged`, `Unavailable`."""
     while True:
@@ -52,7 +48,7 @@ async def settle_format(
             TXN,
             TxnRequest(
                 compare=[at_version(layout.format, 0)],
-                success=[*new_store_ops(layout, overrides), delete_op(layout.upgrade)],
+                success=[put_op(layout.format, FORMAT), delete_op(layout.upgrade)],
                 failure=[read_op(layout.format)],
             ),
         )
@@ -62,35 +58,24 @@ async def settle_format(
         kept = answer.responses[0].response_range.kvs[0]
         if kept.value != PLAIN_FORMAT or not upgrade:
             break
-        await _begin_upgrade(client, layout, kept.mod_revision)
-    await _check(client, layout, overrides, kept.value)
+        await client.call(
+            TXN,
+            TxnRequest(
+                compare=[at_revision(layout.format, kept.mod_revision)],
+                success=[delete_op(layout.format), put_op(layout.upgrade, FORMAT)],
+            ),
+        )
+        _log.info("the rows below %s are compressed from now on", layout.prefix)
+    _refuse_unreadable(layout, kept.value)
     layout.compresses = kept.value != PLAIN_FORMAT
     if not layout.compresses:
         _log.info("rows in etcd are not compressed; --etcd-upgrade-format changes that")
 
 
-async def check_format(client: EtcdClient, layout: Layout, overrides: Overrides) -> None:
+async def check_format(client: EtcdClient, layout: Layout) -> None:
     """Return if the rows of the prefix, if it has any, can be read. Raises `Damaged`, `Unavailable`."""
     for kept in (await client.call(RANGE, RangeRequest(key=layout.format))).kvs:
-        await _check(client, layout, overrides, kept.value)
-
-
-async def _check(client: EtcdClient, layout: Layout, overrides: Overrides, stored_format: bytes) -> None:
-    if stored_format not in (FORMAT, PLAIN_FORMAT, OVERRIDDEN_FORMAT):
-        raise _refusal(layout, stored_format)
-    if (stored_format == OVERRIDDEN_FORMAT) != bool(overrides.places):
-        raise await refuse_format(client, layout, overrides)
-
-
-async def _begin_upgrade(client: EtcdClient, layout: Layout, revision: int) -> None:
-    await client.call(
-        TXN,
-        TxnRequest(
-            compare=[at_revision(layout.format, revision)],
-            success=[delete_op(layout.format), put_op(layout.upgrade, FORMAT)],
-        ),
-    )
-    _log.info("the rows below %s are compressed from now on", layout.prefix)
+        _refuse_unreadable(layout, kept.value)
 
 
 def follow_format(layout: Layout, group: Iterable[Any], part: Any) -> str:
@@ -105,13 +90,21 @@ def follow_format(layout: Layout, group: Iterable[Any], part: Any) -> str:
     return ""
 
 
-def _refusal(layout: Layout, stored_format: bytes) -> Damaged:
+def _refuse_unreadable(layout: Layout, stored_format: bytes) -> None:
     where = layout.root.begin.decode()
+    if stored_format in (FORMAT, PLAIN_FORMAT):
+        return
     if stored_format == UNFINISHED:
-        return Damaged(
+        raise Damaged(
             f"a backup was not restored to the end into etcd below {where}: restore it again, with --force"
         )
-    return Damaged(
+    if stored_format == SPLIT_FORMAT:
+        raise Damaged(
+            f"the store in etcd below {where} has contents on other etcds (--etcd-servers-overrides), which"
+            " this version cannot read: run `certwright backup` with the release before, then `certwright"
+            " restore` with this one into a new etcd or --etcd-prefix"
+        )
+    raise Damaged(
         f"what lies in etcd below {where} was written by a newer certwright"
         f" (format {stored_format.decode(errors='replace')}): run that, or name another --etcd-prefix"
     )

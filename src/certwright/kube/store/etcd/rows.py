@@ -8,9 +8,7 @@ Below the prefix, with NUL between bucket, namespace and name so that keys sort 
 - `store`: the store's id (`etcd_identity`);
 - `ring`: the data keys that rows are sealed with (`seal`), wrapped;
 - `last`: the last state of the row that the same transaction deletes;
-- `format`, and during its upgrade `upgrade`: which format the rows have (`row_format`);
-- `overrides`, `epoch`: which buckets have their bodies on another etcd, and how far unused bodies are swept
-  there (`overrides`, `override_identity`, `override_sweep`).
+- `format`, and during its upgrade `upgrade`: which format the rows have (`row_format`).
 
 In format 2 values are compressed (`compression`) before they are sealed.
 
@@ -36,9 +34,9 @@ from certwright.kube.store.etcd.revision_placeholder import join
 from certwright.kube.store.log import Place
 from certwright.kube.util.decoders import msgpack_decoder
 
-PLAIN_FORMAT, FORMAT, OVERRIDDEN_FORMAT, UNFINISHED = b"1", b"2", b"3", b"unfinished"
-"""The value of `format`: rows are not compressed, or may be; the same, with some bodies on another etcd; or a
-restore has not finished."""
+PLAIN_FORMAT, FORMAT, SPLIT_FORMAT, UNFINISHED = b"1", b"2", b"3", b"unfinished"
+"""The value of `format`: rows are not compressed, or may be; the same, with bodies on other etcds, as earlier
+versions could write; or a restore has not finished."""
 
 INDEX_EVERY = 128
 """One of so many rows is in the sparse index."""
@@ -116,14 +114,6 @@ class Layout:
         self.ring = root + b"ring"
         self.tick = root + b"tick"
         self.compaction = root + b"compaction"
-        self.overridden = frozenset[str]()
-        """The buckets whose bodies are stored on another etcd."""
-        self.epoch_revision = 0
-        """The last known revision of `epoch`; writes to overridden buckets are on the condition of it."""
-        self.overrides = root + b"overrides"
-        self.epoch = root + b"epoch"
-        self.contents = root + b"contents"
-        self.queue = root + b"q/"
 
     def keys(self, key: Key) -> tuple[bytes, bytes]:
         """The keys of a row's two byte strings."""
@@ -151,14 +141,6 @@ class Layout:
             end = min(through + b"\0", end)
         begin = min(begin, end)
         return Span(self.meta + begin, self.meta + end), Span(self.body + begin, self.body + end)
-
-    def content_key(self, key: Key, writer: bytes) -> bytes:
-        """The key of the body that one write has put on another etcd."""
-        return self.keys(key)[1] + b"\0" + writer
-
-    def content_span(self, name: bytes) -> Span:
-        """The span of the bodies, on another etcd, of the row with this key, without its prefix."""
-        return Span(self.body + name + b"\0", self.body + name + b"\1")
 
     def index_span(self, bucket: str) -> Span:
         """The span of a bucket's part of the sparse index."""
@@ -194,14 +176,6 @@ class Layout:
             self._note(error)
             raise
 
-    def writer_of(self, kv: Any) -> bytes:
-        """The name of the write whose `m/` key and value `kv` is. Raises `DamagedRow`."""
-        return self._meta(self.key_of(kv.key), kv.value).writer
-
-    def is_unknown(self, key: Key, body: bytes) -> bool:
-        """Whether a body was sealed with a data key that is not in the ring."""
-        return self.seal is not None and not self.seal.has_key_of(key, body)
-
     def with_body(self, row: Row, kept: bytes) -> Row:
         """A row that was read without its body, with the value of its `b/` key. Raises as `row` does."""
         try:
@@ -233,16 +207,13 @@ class Layout:
         value = self._compression.compress(plain) if self.compresses else plain
         return value if self.seal is None else self.seal.close(key, part, value)
 
-    def close_body(self, key: Key, body: bytes) -> bytes:
-        """A body as it may be stored."""
-        return self._close(key, BODY, body)
-
     def put_ops(self, key: Key, meta: Meta, body: bytes) -> list[Any]:
-        """The writes of a row, that of its `m/` key first; no body if that is stored on another etcd."""
+        """The writes of a row, that of its `m/` key first."""
         meta_key, body_key = self.keys(key)
-        writes = [put_op(meta_key, self._close(key, META, pack(meta)))]
-        if key.bucket not in self.overridden:
-            writes.append(put_op(body_key, self.close_body(key, body)))
+        writes = [
+            put_op(meta_key, self._close(key, META, pack(meta))),
+            put_op(body_key, self._close(key, BODY, body)),
+        ]
         if is_indexed(name := meta_key[len(self.meta) :]):
             writes.append(put_op(self.index + name, b""))
         return writes
@@ -257,11 +228,8 @@ class Layout:
         return writes
 
     def conditions(self, key: Key, revision: int) -> list[Any]:
-        """The conditions that the row is at a revision, and that the ring it was sealed with is current; and
-        that the epoch is, if its body is stored on another etcd."""
+        """The conditions that the row is at a revision, and that the ring it was sealed with is current."""
         conditions = [at_revision(self.keys(key)[0], revision)]
-        if key.bucket in self.overridden:
-            conditions.append(at_revision(self.epoch, self.epoch_revision))
         if self.seal is not None and key.bucket in self.seal.buckets:
             conditions.append(at_revision(self.ring, self.seal.version))
         return conditions

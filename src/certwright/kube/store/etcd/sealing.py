@@ -25,7 +25,6 @@ from certwright.kube.store.etcd.messages import (
     put_op,
     read_op,
 )
-from certwright.kube.store.etcd.overrides import Overrides, Reference
 from certwright.kube.store.etcd.rows import Layout
 from certwright.kube.store.key_rotation import Rotation, Swept
 from certwright.kube.store.keyring import Ring, unwrap
@@ -36,13 +35,13 @@ _ROWS = 32
 
 
 def start_rotation(
-    client: EtcdClient, layout: Layout, overrides: Overrides, reach: Callable[[int], Awaitable[None]]
+    client: EtcdClient, layout: Layout, reach: Callable[[int], Awaitable[None]]
 ) -> Rotation | None:
     """The key rotation, which continues where it was; None if rows are not sealed. `reach`: see
     `EtcdSweeping`."""
     if layout.seal is None:
         return None
-    rotation = Rotation(layout.seal, EtcdSweeping(client, layout, overrides, layout.seal, reach))
+    rotation = Rotation(layout.seal, EtcdSweeping(client, layout, layout.seal, reach))
     rotation.go_on()
     return rotation
 
@@ -105,13 +104,11 @@ class EtcdSweeping:
         self,
         client: EtcdClient,
         layout: Layout,
-        overrides: Overrides,
         seal: Seal,
         reach: Callable[[int], Awaitable[None]],
     ) -> None:
         self._client = client
         self._layout = layout
-        self._overrides = overrides
         self._seal = seal
         self._reach = reach
 
@@ -144,50 +141,13 @@ class EtcdSweeping:
         reads = [read_op(span.begin, span.end, limit=_ROWS) for span in (metas, bodies)]
         answer = await self._client.call(TXN, TxnRequest(success=reads))
         response = answer.responses[0].response_range
-        if bucket in self._overrides:
-            good = await asyncio.gather(*map(self._rewrite_apart, response.kvs))
-        else:
-            pairs = zip(response.kvs, answer.responses[1].response_range.kvs, strict=True)
-            good = await asyncio.gather(*(self._rewrite(meta, body) for meta, body in pairs))
+        pairs = zip(response.kvs, answer.responses[1].response_range.kvs, strict=True)
+        good = await asyncio.gather(*(self._rewrite(meta, body) for meta, body in pairs))
         if response.more:
             last: Key | None = self._layout.key_of(response.kvs[-1].key)
         else:
             last = next((Key(other, "", "") for other in buckets if other > bucket), None)
         return Swept(last, len(response.kvs), good.count(False))
-
-    async def _rewrite_apart(self, meta: Any) -> bool:
-        """Re-seal a row of an overridden bucket: its body first, then its metadata."""
-        seal, layout = self._seal, self._layout
-        key = layout.key_of(meta.key)
-        try:
-            plain = seal.open(key, META, meta.value)
-            is_present = await self._rewrite_body(Reference(key, layout.writer_of(meta)))
-        except Damaged as error:
-            _log.error("%s", error)
-            return False
-        if is_present and seal.is_current(meta.value):
-            return True
-        # On failure another server has written the row, and sealed it with the current key.
-        request = TxnRequest(
-            compare=[at_revision(meta.key, meta.mod_revision), at_revision(layout.ring, seal.version)],
-            success=[put_op(meta.key, seal.close(key, META, plain))] if is_present else [],
-        )
-        answer = await self._client.call(TXN, request)
-        return is_present or not answer.succeeded
-
-    async def _rewrite_body(self, reference: Reference) -> bool:
-        """Re-seal a body on another etcd; returns whether it exists. Raises `Damaged`."""
-        seal, client = self._seal, self._overrides.client_of(reference.key.bucket)
-        while True:
-            (body,) = await self._overrides.entries(client, [reference])
-            if body is None or seal.is_current(body.value):
-                return body is not None
-            plain = seal.open(reference.key, BODY, body.value)
-            request = TxnRequest(
-                compare=[at_revision(body.key, body.mod_revision)],
-                success=[put_op(body.key, seal.close(reference.key, BODY, plain))],
-            )
-            await client.call(TXN, request)
 
     async def _rewrite(self, meta: Any, body: Any) -> bool:
         seal, layout = self._seal, self._layout

@@ -8,7 +8,6 @@ acknowledged when the feed has it, so that later reads here include it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from typing import Any, Unpack
 
 from certwright.kube.store.contract import (
@@ -41,9 +40,6 @@ from certwright.kube.store.etcd.messages import (
     TxnRequest,
     read_op,
 )
-from certwright.kube.store.etcd.override_identity import check_places, prepare_places
-from certwright.kube.store.etcd.override_sweep import OverrideSweep
-from certwright.kube.store.etcd.overrides import Overrides
 from certwright.kube.store.etcd.quota import DEFAULT_QUOTA_BYTES, QuotaWatch
 from certwright.kube.store.etcd.revision_placeholder import Content, encode_apart, join
 from certwright.kube.store.etcd.row_format import settle_format
@@ -74,46 +70,38 @@ async def open_etcd(
     window_bytes: int = MAX_BYTES,
     upgrade_format: bool = False,
     marks: MarkFile | None = None,
-    overrides: Mapping[str, Access] | None = None,
 ) -> EtcdStore:
     """Open the store below a prefix of an etcd cluster, or create it.
 
     `seal`: how rows are sealed; None: not at all. `compact_every_s` 0: another process compacts etcd.
     `quota_bytes`: etcd's quota, if etcd does not report it. `window_bytes`: how much of what happens from now
     on can be watched later. `upgrade_format`: see `row_format`. `check`: the test that readable rows pass.
-    `marks`: where the store's id is recorded beside it; None: any store is accepted. `overrides`: the etcds
-    that have the bodies of some buckets.
+    `marks`: where the store's id is recorded beside it; None: any store is accepted.
 
     Raises `Unavailable`, after some patience, and `Damaged`.
     """
     client = EtcdClient(access)
     layout = Layout(prefix, seal, check)
-    elsewhere = Overrides(layout, overrides or {})
     try:
-        for etcd_client in (client, *elsewhere.clients):
-            await _check_version(etcd_client)
+        await _check_version(client)
         if marks is not None:
             await check_mark(client, layout, marks)
-        await prepare_places(client, layout, elsewhere)
-        await settle_format(client, layout, elsewhere, upgrade=upgrade_format)
+        await settle_format(client, layout, upgrade=upgrade_format)
         await load_ring(client, layout)
         mark = await identify(client, layout)
-        await check_places(client, layout, elsewhere)
         if marks is not None:
             marks.write(mark)
     except BaseException as error:
-        await elsewhere.close()
         await client.close()
         if not isinstance(error, OSError):
             raise
         raise Unavailable(f"{error.filename} cannot be read or written: {error.strerror}") from error
-    quota = QuotaWatch([client, *elsewhere.clients], quota_bytes)
+    quota = QuotaWatch(client, quota_bytes)
     store = EtcdStore(
         client,
         layout,
         mark.revision,
         quota,
-        elsewhere,
         window_bytes=window_bytes,
         compact_every_s=compact_every_s,
     )
@@ -138,7 +126,6 @@ class EtcdStore:
         layout: Layout,
         revision: int,
         quota: QuotaWatch,
-        overrides: Overrides,
         *,
         window_bytes: int = MAX_BYTES,
         compact_every_s: float = 0,
@@ -146,28 +133,21 @@ class EtcdStore:
         self._client = client
         self._layout = layout
         self._fanout = Fanout(EventLog(revision, max_bytes=window_bytes))
-        self._overrides = overrides
-        self._feed = Feed(client, layout, self._fanout, overrides)
-        self._reader = Reader(client, layout, self._catch_up, overrides, self._fanout.log.row)
+        self._feed = Feed(client, layout, self._fanout)
+        self._reader = Reader(client, layout, self._catch_up)
         self._turns = Turns()
         self._closing = False
         self._keeper: MarkKeeper | None = None
-        self.rotation = start_rotation(client, layout, overrides, self._feed.reach)
+        self.rotation = start_rotation(client, layout, self._feed.reach)
         """The key rotation, if rows are sealed."""
         self.damage = layout.damage
         """See `contract.Store.damage`."""
-        # While another etcd does not answer, this server's feed waits for it.
-        received = (lambda: self.revision) if overrides.places else None
-        self._compaction = Compaction(client, layout.compaction, received)
+        self._compaction = Compaction(client, layout.compaction)
         self._quota = quota
         self._tasks = [asyncio.create_task(quota.run(), name="quota of etcd")]
         if compact_every_s:
             run = self._compaction.run(compact_every_s)
             self._tasks.append(asyncio.create_task(run, name="etcd compaction"))
-        self._sweep = OverrideSweep(client, layout, overrides, compacts=bool(compact_every_s))
-        if overrides.places:
-            run = self._sweep.run((compact_every_s or DEFAULT_COMPACTION_S) / 4)
-            self._tasks.append(asyncio.create_task(run, name="sweep of unused bodies"))
 
     def keep_mark(self, keeper: MarkKeeper) -> None:
         """Keep the mark up to date from now on."""
@@ -187,7 +167,7 @@ class EtcdStore:
     @property
     def trouble(self) -> str:
         """See `contract.Store.trouble`."""
-        return self._client.trouble or self._overrides.trouble
+        return self._client.trouble
 
     async def up_to(self, revision: int) -> int:
         """See `contract.Store.up_to`."""
@@ -214,7 +194,6 @@ class EtcdStore:
     async def check(self) -> None:
         """Return if etcd answers: a read needs a majority of the members, as a write does."""
         await self._reader.row(Key("", "", ""))
-        await self._overrides.check()
 
     async def get(self, key: Key) -> Row | None:
         """The committed row, from any server's write."""
@@ -273,7 +252,7 @@ class EtcdStore:
                 if revision:
                     return Row(key, revision, join(content.pieces, revision), content.body)
                 if _revision_of(current) == expected:
-                    await self._catch_up()  # the data keys were rotated, or the epoch has changed
+                    await self._catch_up()  # the data keys were rotated
                 if expect is not None:
                     await self._feed.reach(_revision_of(current))
                     check_put(current, expect)
@@ -290,12 +269,10 @@ class EtcdStore:
         )
         kept = request.success[0].request_put.value
         with self._feed.seeking(meta.writer, kept, content):
-            async with self._overrides.stored(key, meta.writer, content.body, self._client) as outcome:
-                answer = await self._client.call(TXN, request)
-                revision = int(answer.header.revision) if answer.succeeded else 0
-                revision = revision or await self._done_before(meta.writer, answer, retries)
-                outcome.written = revision > 0
-                await self._feed.reach(revision)
+            answer = await self._client.call(TXN, request)
+            revision = int(answer.header.revision) if answer.succeeded else 0
+            revision = revision or await self._done_before(meta.writer, answer, retries)
+            await self._feed.reach(revision)
         return revision, None if revision else await self._reader.row_of(answer)
 
     async def delete(self, key: Key, encode: Encode | None = None, *, expect: int | None = None) -> Row:
@@ -326,12 +303,11 @@ class EtcdStore:
         request = TxnRequest(
             compare=self._layout.conditions(key, revision), success=self._layout.delete_ops(last), failure=[]
         )
-        await self._overrides.announce_deletion(key)
         answer = await self._client.call(TXN, request)
         if answer.succeeded:
             return int(answer.header.revision)
         done = await self._done_before(last.writer, answer, retries)
-        await self._catch_up()  # the data keys may have been rotated, or the epoch has changed
+        await self._catch_up()  # the data keys may have been rotated
         return done
 
     async def discard(self, key: Key, encode: Encode) -> Row:
@@ -382,7 +358,6 @@ class EtcdStore:
         await self._reader.close()
         await self._feed.close()
         self._fanout.close()
-        await self._overrides.close()
         await self._client.close()
 
 
