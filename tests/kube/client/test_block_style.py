@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from certwright.kube.client import kubeconfig
-from certwright.kube.client.block_style import read_block_style
+from certwright.kube.client.kubeconfig_file import read_block_style
 
 OURS = kubeconfig.render(
     "https://127.0.0.1:8443", b"-----BEGIN CERTIFICATE-----\nMIIB\n", "s3cret-Token_1"
