@@ -4,6 +4,7 @@ machine makes a run fail. `make test` tries 25, `make test ALL=1` a hundred, and
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
 
@@ -33,12 +34,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: not item.nodeid.startswith(_LONG))
 
 
+def pytest_collection_finish() -> None:
+    """Keep the modules and thousands of tests out of every garbage collection that follows."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True, scope="session")
 def validated_schemas() -> Iterator[None]:
     """Schemas without errors are validated once per process: see `support.definitions`."""
-    from support.definitions import (
-        valid_schemas_remembered,
-    )  # the process that only distributes tests needs none
+    # The process that only distributes tests needs none.
+    from support.definitions import valid_schemas_remembered
 
     with valid_schemas_remembered():
         yield

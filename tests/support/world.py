@@ -18,6 +18,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, ParamSpec, TypeVar
 
 import msgspec
+from support.started import started_store
 
 from certwright.admission import certificate_kinds
 from certwright.controllers.cache.shard_filter import Mine
@@ -194,8 +195,11 @@ class World:
 async def make_world(
     *, store: Store | None = None, controllers: bool = True, **options: Any
 ) -> AsyncIterator[World]:
-    """A running world; `controllers=False` leaves them out."""
-    world = World(store or MemoryStore(), TestClock(START))
+    """A running world; `controllers=False` leaves them out.
+
+    Without a `store`, its server has started before.
+    """
+    world = World(store or await started_store("world", _start_once), TestClock(START))
     try:
         await world.server.start(custom_resource_definitions())
         if controllers:
@@ -203,6 +207,13 @@ async def make_world(
         yield world
     finally:
         await world.close()
+
+
+async def _start_once(store: MemoryStore) -> None:
+    world = World(store, TestClock(START))
+    await world.server.start(custom_resource_definitions())
+    await world.settle()
+    await world.close()
 
 
 def as_yaml_dict(kind: Kind[T], obj: T) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.started import started_store
 
 from certwright.admission import certificate_kinds
 from certwright.app.stores import check_row
@@ -71,9 +72,16 @@ def open_store(request: pytest.FixtureRequest, store_kind: str, tmp_path: Path) 
     return open_it
 
 
+async def _start_once(store: MemoryStore) -> None:
+    server = ApiServer(store, TestClock(), authenticator=lambda _: None, extensions=certificate_kinds())
+    await server.start(custom_resource_definitions())
+    await Api(server, TestClock(), store, ADMIN).settle()
+    await server.close()
+
+
 @pytest.fixture
-async def start_api(open_store: OpenStore) -> AsyncIterator[StartApi]:
-    """Starts servers that are closed after the test."""
+async def start_api(open_store: OpenStore, store_kind: str) -> AsyncIterator[StartApi]:
+    """Starts servers that are closed after the test, in memory on a store on which one has started before."""
     started: list[Api] = []
 
     async def start(
@@ -90,6 +98,8 @@ async def start_api(open_store: OpenStore) -> AsyncIterator[StartApi]:
         in_flight: InFlight | None = None,
         collects_garbage: bool = True,
     ) -> Api:
+        if store is None and store_kind == "memory" and gates is None and not root_ca:
+            store = await started_store("api", _start_once)
         store, clock = store or await open_store(), TestClock()
         server = ApiServer(
             store,

@@ -48,10 +48,12 @@ from certwright.kube.apiserver.background.namespace_contents import NamespaceCon
 from certwright.kube.apiserver.background.termination import ServedKinds, Termination
 from certwright.kube.apiserver.background.token_secrets import TokenSecrets
 from certwright.kube.apiserver.base.features import FeatureGates
+from certwright.kube.apiserver.base.json_values import Json
 from certwright.kube.apiserver.bootstrap import ensure_object
 from certwright.kube.apiserver.builtin import make_registry
 from certwright.kube.apiserver.crds.controllers import DefinitionControllers
 from certwright.kube.apiserver.crds.conversion import Conversions, Verb
+from certwright.kube.apiserver.crds.kind import DefinitionSchema
 from certwright.kube.apiserver.dispatch import Dispatch
 from certwright.kube.apiserver.health import Health
 from certwright.kube.apiserver.http import fairness
@@ -60,6 +62,7 @@ from certwright.kube.apiserver.metrics import Metrics, Source, Track
 from certwright.kube.apiserver.model.backend import BOOTSTRAP, Backend, Call, Namespaces
 from certwright.kube.apiserver.model.definitions import Extensions, ResourceDefinition
 from certwright.kube.apiserver.model.negotiation import JSON, WHOLE, Shape, negotiate
+from certwright.kube.apiserver.model.objects import decode_json, encode_json
 from certwright.kube.apiserver.model.routes import Action, Line, Route, read_line
 from certwright.kube.apiserver.paths import Encryption, Paths
 from certwright.kube.apiserver.representations.encodings import convert, convert_failure
@@ -371,12 +374,19 @@ class ApiServer:
         self._metrics.add(source)
 
 
-def _brought_into_line(stored: dict[str, Any], desired: dict[str, Any]) -> dict[str, Any]:
-    """`stored` with the spec of `desired`, and its labels and annotations merged into those of others."""
+def _brought_into_line(stored: Json, desired: Json) -> Json | None:
+    """`stored` with the spec of `desired`, and its labels and annotations merged into those of others.
+
+    None if nothing changes: to write it nevertheless would cost a validation of the whole schema.
+    """
     meta = dict(stored["metadata"])
     for name in ("labels", "annotations"):
         if ours := desired["metadata"].get(name):
             meta[name] = {**meta.get(name, {}), **ours}
+    complete = decode_json(encode_json(desired))
+    DefinitionSchema({}).process(complete)
+    if (complete["spec"], meta) == (stored["spec"], stored["metadata"]):
+        return None
     return {**stored, "metadata": meta, "spec": desired["spec"]}
 
 
