@@ -3,7 +3,8 @@
 Which tests those are is read from the sources, not from a list: a test starts a process if it, a fixture that
 it takes, or a function that one of them names does so. A module of which no test is left is not even
 imported. What this overlooks is skipped when it tries: an audit hook refuses to start processes.
-A test with the marker `smoke` runs anyway.
+A test with the marker `smoke` runs anyway. Of a test with the marker `every(n)`, e.g. one that kills a process
+after each of many writes, every n-th case runs.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import gc
 import json
 import re
 import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
@@ -80,15 +81,19 @@ class Quick:
 
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
         """Leave out the tests that start processes, and parameters that need a program."""
-        left_out = [item for item in items if self._is_left_out(item)]
-        items[:] = [item for item in items if not self._is_left_out(item)]
+        left_out, kept, cases = list[pytest.Item](), list[pytest.Item](), Counter[str]()
+        for item in items:
+            case = item.nodeid.partition("[")[0]
+            cases[case] += 1
+            every = item.get_closest_marker("every")
+            is_left_out = not item.get_closest_marker("smoke") and (
+                item.get_closest_marker("real") is not None
+                or (every is not None and cases[case] % every.args[0] != 0)
+                or case.split("::")[1] in self._starting.get(str(item.path), ())
+            )
+            (left_out if is_left_out else kept).append(item)
+        items[:] = kept
         config.hook.pytest_deselected(items=left_out)
-
-    def _is_left_out(self, item: pytest.Item) -> bool:
-        if item.get_closest_marker("smoke"):
-            return False
-        name = item.nodeid.partition("::")[2].partition("::")[0].partition("[")[0]
-        return item.get_closest_marker("real") is not None or name in self._starting.get(str(item.path), ())
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
