@@ -105,7 +105,7 @@ async def test_a_request_that_cannot_succeed_waits_for_a_change_of_the_field_tha
     assert await world.is_ready("c00000")
 
 
-FAILING = 10_000 if os.environ.get("CERTWRIGHT_SOAK") else 2_000
+FAILING = 10_000 if os.environ.get("CERTWRIGHT_SOAK") else 1_000
 
 
 @pytest.mark.timeout(1200)
@@ -123,7 +123,7 @@ async def test_thousands_of_failing_certificates_attempt_nothing_early(world: Wo
     early = [key for key, moment in first.items() if moment < due[key]]
     assert early == []
     fell_due = {key for key, moment in due.items() if moment <= world.clock.now()}
-    assert 10 < len(fell_due) < FAILING / 20
+    assert 3 < len(fell_due) < FAILING / 20
     # And nobody is forgotten.
     assert set(first) == fell_due
 

@@ -96,6 +96,7 @@ FAULTS: dict[str, tuple[Callable[[int], Fault], int]] = {
 """What is wrong for two minutes, and how often each followed kind may ask for it meanwhile."""
 
 
+@pytest.mark.every(3)
 @BOTH
 @pytest.mark.parametrize("fault", FAULTS)
 async def test_what_goes_wrong_for_two_minutes_is_made_up_for(fault: str, replicas: int) -> None:

@@ -58,6 +58,7 @@ async def check(stage: Stage, scene: Scene, ledger: Ledger) -> None:
     assert secret.data["tls.crt"] == newest.status.certificate
 
 
+@pytest.mark.every(5)
 @pytest.mark.parametrize(("name", "writes", "answered"), CUTS)
 async def test_a_crash_after_any_write_changes_nothing_in_the_end(
     name: str, writes: int, *, answered: bool
@@ -77,6 +78,7 @@ async def test_a_crash_after_any_write_changes_nothing_in_the_end(
             assert len(ledger.writes) <= stage.writes
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("name", BY_NAME)
 async def test_processes_that_live_for_one_write_get_there_too(name: str) -> None:
     stage = BY_NAME[name]

@@ -183,6 +183,7 @@ async def test_many_certificates_of_an_unreliable_api_server_are_issued_once_eac
         assert len(ledger.writes) <= 9 * 9
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("name", BY_NAME)
 @FEW
 @given(seed=SEEDS)

@@ -188,6 +188,7 @@ async def test_a_webhook_that_removes_labels_costs_no_key_and_leaves_none(
     assert all("webhook" in event.message for event in warnings)
 
 
+@pytest.mark.every(5)
 @pytest.mark.parametrize("dropped", DROPPED)
 @pytest.mark.parametrize("writes", range(9))
 async def test_a_kill_where_labels_are_removed_leaves_no_key(scene: Scene, dropped: str, writes: int) -> None:

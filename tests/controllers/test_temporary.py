@@ -110,6 +110,7 @@ async def test_a_temporary_certificate_is_never_taken_for_the_real_one(scene: Sc
     assert len(read_chain((await scene.world.secret("web")).data["tls.crt"])) == 1
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("writes", range(1, 9))
 async def test_a_crash_after_any_write_changes_nothing_in_the_end(scene: Scene, writes: int) -> None:
     recording = scene.world.recording

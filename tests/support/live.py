@@ -13,12 +13,11 @@ from certwright.kube.api import conditions
 from certwright.kube.api.errors import NotFound
 from certwright.kube.client.local import LocalTransport
 from certwright.kube.client.rest import Client
-from certwright.kube.store.memory import MemoryStore
 from certwright.kube.util.clock import SystemClock, TestClock
 from certwright.kube.util.executor import Inline
-from certwright.resources.crds import custom_resource_definitions
 from certwright.resources.table import CERTIFICATES
-from support.world import CONTROLLER, START, World
+from support.started import started_store
+from support.world import CONTROLLER, START, World, start_once
 
 
 class LiveWorld(World):
@@ -61,9 +60,9 @@ async def eventually(true: Callable[[], Awaitable[bool]], *, within_s: float = 6
 @asynccontextmanager
 async def live_world(**options: Any) -> AsyncIterator[LiveWorld]:
     """A running world."""
-    world = LiveWorld(MemoryStore(), TestClock(START))
+    world = LiveWorld(await started_store("world", start_once), TestClock(START))
     try:
-        await world.server.start(custom_resource_definitions())
+        await world.start_server()
         await world.start_controllers(**options)
         yield world
     finally:

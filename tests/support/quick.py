@@ -3,8 +3,8 @@
 Which tests those are is read from the sources, not from a list: a test starts a process if it, a fixture that
 it takes, or a function that one of them names does so. A module of which no test is left is not even
 imported. What this overlooks is skipped when it tries: an audit hook refuses to start processes.
-A test with the marker `smoke` runs anyway. Of a test with the marker `every(n)`, e.g. one that kills a process
-after each of many writes, every n-th case runs.
+A test with the marker `smoke` runs anyway. Of a test with the marker `every(n)`, say a crash after each of
+many writes, every n-th case runs.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class Quick:
         terminalreporter.write_line(f"{number} tests that start a process were left out: make test ALL=1")
 
     def _audit(self, event: str, arguments: tuple[object, ...]) -> None:
-        if event in _AUDITED and self._running is not None:
+        if self._running is not None and event in _AUDITED:
             self._refused = str(arguments[0]) if arguments else event
             raise pytest.skip.Exception(f"{_REFUSED}: {self._refused}")
 

@@ -18,7 +18,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, ParamSpec, TypeVar
 
 import msgspec
-from support.started import started_store
 
 from certwright.admission import certificate_kinds
 from certwright.controllers.cache.shard_filter import Mine
@@ -40,6 +39,8 @@ from certwright.kube.util.http_messages import Identity, Request, Response
 from certwright.resources.certificate import Certificate
 from certwright.resources.crds import custom_resource_definitions
 from certwright.resources.table import CERTIFICATES
+from support.definitions import compiled_schemas_shared
+from support.started import started_store
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -122,6 +123,11 @@ class World:
         self.client = Client(LocalTransport(self.recording.handle, ADMIN), user_agent="test")
         self.controllers: Controllers | None = None
 
+    async def start_server(self) -> None:
+        """Start the API server, with schemas that other worlds have compiled."""
+        with compiled_schemas_shared():
+            await self.server.start(custom_resource_definitions())
+
     async def start_controllers(self, *, mine: Mine | None = None, **options: Any) -> Controllers:
         """Start (or start again, with empty caches) the controllers and wait until they are in step.
 
@@ -199,9 +205,9 @@ async def make_world(
 
     Without a `store`, its server has started before.
     """
-    world = World(store or await started_store("world", _start_once), TestClock(START))
+    world = World(store or await started_store("world", start_once), TestClock(START))
     try:
-        await world.server.start(custom_resource_definitions())
+        await world.start_server()
         if controllers:
             await world.start_controllers(**options)
         yield world
@@ -209,9 +215,9 @@ async def make_world(
         await world.close()
 
 
-async def _start_once(store: MemoryStore) -> None:
+async def start_once(store: MemoryStore) -> None:
     world = World(store, TestClock(START))
-    await world.server.start(custom_resource_definitions())
+    await world.start_server()
     await world.settle()
     await world.close()
 

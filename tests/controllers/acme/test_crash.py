@@ -58,6 +58,7 @@ async def test_the_steps_of_an_issuance_are_those_that_are_cut(fake: FakeWorld) 
     assert fake.cut.count <= _STEPS
 
 
+@pytest.mark.every(5)
 @pytest.mark.parametrize("step", range(1, _STEPS + 1))
 async def test_a_crash_after_any_write_or_request_changes_nothing_in_the_end(
     fake: FakeWorld, step: int
@@ -81,6 +82,7 @@ async def test_at_a_server_that_lists_no_orders_only_a_lost_answer_to_new_order_
     assert len(fake.ca.orders) == 1
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("action", _ASKED)
 @pytest.mark.parametrize("after", [False, True], ids=["unheard", "unanswered"])
 async def test_an_answer_that_is_lost_is_asked_for_again(

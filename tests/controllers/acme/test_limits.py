@@ -189,6 +189,7 @@ async def test_new_accounts_wait_for_the_limit_of_the_address() -> None:
         assert (await fake.ready_of("two"))[0] == "True"
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("step", range(3, 34, 3))
 async def test_a_crash_at_any_step_never_forgets_an_order(limited: FakeWorld, step: int) -> None:
     limited.cut.left = step

@@ -27,6 +27,7 @@ async def _ready(fake: FakeWorld, count: int) -> int:
     return sum([await fake.world.is_ready(f"web{number}") for number in range(count)])
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("answers", [0, 503])
 @pytest.mark.parametrize("count", [1, 2, 5, 25])
 async def test_all_are_ready_within_thirty_seconds_of_an_outage(

@@ -181,6 +181,7 @@ async def test_what_one_shard_learns_from_a_refusal_holds_for_all(count: int) ->
         assert made.orders_placed == 1
 
 
+@pytest.mark.every(5)
 @pytest.mark.parametrize("step", range(1, 15))
 async def test_a_shard_killed_between_reservation_and_order_neither_loses_nor_doubles(step: int) -> None:
     async with replicas(2, newOrders=Limit(Rate(LIMIT, HOUR, refills=False))) as made:

@@ -69,6 +69,7 @@ async def _most_in_an_hour(fake: FakeWorld, minutes: int, *, killed_every: int) 
     return max(later - first for at, first in seen for then, later in seen if then - at <= timedelta(hours=1))
 
 
+@pytest.mark.every(5)
 @pytest.mark.parametrize("count", [1, 2, 3, _COUNT])
 @pytest.mark.parametrize("minutes", [1, 7, 45])
 async def test_kills_do_not_have_it_asked_more_often(count: int, minutes: int) -> None:

@@ -55,6 +55,7 @@ async def test_the_steps_of_an_issuance_are_those_that_are_cut(
     assert steps - 6 <= fake.cut.count - before <= steps
 
 
+@pytest.mark.every(5)
 @pytest.mark.parametrize("step", range(1, _STEPS + 1))
 async def test_after_a_crash_at_any_step_the_request_is_ordered_once_and_at_one_server(
     fake: FakeWorld, step: int
@@ -65,6 +66,7 @@ async def test_after_a_crash_at_any_step_the_request_is_ordered_once_and_at_one_
     assert (len(fake.ca.orders), len(second_of(fake).orders)) == (1, 0)
 
 
+@pytest.mark.every(5)
 @pytest.mark.parametrize("step", range(1, _STEPS_OF_A_MOVE + 1))
 async def test_after_a_crash_at_any_step_of_a_move_the_second_server_has_one_order(
     fake: FakeWorld, step: int

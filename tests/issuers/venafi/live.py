@@ -18,7 +18,6 @@ from certwright.kube.client.rest import Client
 from certwright.kube.store.memory import MemoryStore
 from certwright.kube.util.clock import SystemClock, TestClock
 from certwright.kube.util.executor import Inline
-from certwright.resources.crds import custom_resource_definitions
 from certwright.resources.issuer import IssuerSpec
 from certwright.resources.table import CERTIFICATES, ISSUERS
 from controllers.scene import make_certificate, make_issuer
@@ -66,7 +65,7 @@ async def live_world(**options: Any) -> AsyncIterator[Live]:
     """A running world."""
     world = Live(MemoryStore(), TestClock(START))
     try:
-        await world.server.start(custom_resource_definitions())
+        await world.start_server()
         await world.start_controllers(**options)
         yield world
     finally:

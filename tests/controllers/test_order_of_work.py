@@ -12,7 +12,7 @@ from certwright.resources.table import CERTIFICATES, ISSUERS
 from controllers.scene import make_certificate, make_issuer
 from support.world import World, make_world
 
-_MANY = 300
+_MANY = 100
 _TOGETHER = 50
 """Twice as many writes as keys are worked on at the same time."""
 
