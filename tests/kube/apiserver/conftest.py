@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.started import started_store
 
 from certwright.admission import certificate_kinds
 from certwright.app.stores import check_row
@@ -28,6 +27,7 @@ from certwright.kube.util.http_messages import Identity
 from certwright.resources.crds import custom_resource_definitions
 from kube.apiserver.callers import ADMIN, Api, StartApi
 from support.etcd import Etcd, running_etcd
+from support.started import started_store
 
 OpenStore = Callable[[], Awaitable[Store]]
 
