@@ -53,7 +53,7 @@ from certwright.kube.apiserver.bootstrap import ensure_object
 from certwright.kube.apiserver.builtin import make_registry
 from certwright.kube.apiserver.crds.controllers import DefinitionControllers
 from certwright.kube.apiserver.crds.conversion import Conversions, Verb
-from certwright.kube.apiserver.crds.kind import DefinitionSchema
+from certwright.kube.apiserver.crds.rules import DefinitionSchema
 from certwright.kube.apiserver.dispatch import Dispatch
 from certwright.kube.apiserver.health import Health
 from certwright.kube.apiserver.http import fairness
