@@ -45,7 +45,7 @@ LIMITS = {
         "load_der_x509_certificate",
     ): "a certificate that the handshake verified",
     ("kube/apiserver/auth/tokens.py", "load_pem_private_key"): OWN,
-    ("kube/apiserver/background/namespace_contents.py", "load_pem_x509_certificates"): PARSE,
+    ("kube/apiserver/background/own_objects.py", "load_pem_x509_certificates"): PARSE,
     ("kube/apiserver/http/https.py", "load_cert_chain"): OWN,
     ("kube/apiserver/http/https.py", "load_verify_locations"): OPERATOR,
     ("kube/apiserver/kinds/signing_requests.py", "load_pem_x509_csr"): "at most 128 KiB",

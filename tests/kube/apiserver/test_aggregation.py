@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from certwright.kube.apiserver.background.aggregation import Selectors
+from certwright.kube.apiserver.background.own_objects import Selectors
 from certwright.kube.apiserver.requests.selectors import Requirement
 
 

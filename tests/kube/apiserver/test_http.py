@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from certwright.kube.apiserver.http import protocol, wire
+from certwright.kube.apiserver.http import protocol, response_writer
 from certwright.kube.apiserver.http.protocol import HttpProtocol, Traffic
 from certwright.kube.util.clock import TestClock
 from certwright.kube.util.http_messages import Request, Response
@@ -284,4 +284,4 @@ async def test_every_answer_says_when_it_was_made(line: Line, sent: bytes) -> No
 
 def test_an_answer_cannot_be_split_by_a_value() -> None:
     with pytest.raises(ValueError, match="control characters"):
-        wire.head(Response(200, {"x": "a\r\nset-cookie: b"}))
+        response_writer.head(Response(200, {"x": "a\r\nset-cookie: b"}))

@@ -40,11 +40,9 @@ from certwright.kube.apiserver.auth.authentication import (
 from certwright.kube.apiserver.auth.rbac import Rbac, RbacAuthorizer
 from certwright.kube.apiserver.auth.service_accounts import ServiceAccounts
 from certwright.kube.apiserver.auth.tokens import TokenIssuer
-from certwright.kube.apiserver.background.aggregation import Aggregation
-from certwright.kube.apiserver.background.api_services import LocalServices
 from certwright.kube.apiserver.background.expiry import DEFAULT_TTL, EventExpiry
 from certwright.kube.apiserver.background.gc import GarbageCollector
-from certwright.kube.apiserver.background.namespace_contents import NamespaceContents
+from certwright.kube.apiserver.background.own_objects import ApiServices, NamespaceContents, RoleAggregation
 from certwright.kube.apiserver.background.termination import ServedKinds, Termination
 from certwright.kube.apiserver.background.token_secrets import TokenSecrets
 from certwright.kube.apiserver.base.features import FeatureGates
@@ -136,9 +134,9 @@ class ApiServer:
         self._backend.admission = AdmissionChain(self._backend, self._webhooks, self._policies, self._rbac)
         self._elsewhere = AggregationProxy(self._backend, self._webhooks.client)
         self._contents = NamespaceContents(self._backend, self.handle, _MYSELF, root_ca)
-        self._aggregation = Aggregation(self._backend)
+        self._aggregation = RoleAggregation(self._backend)
         self._expiry = EventExpiry(self._backend, event_ttl)
-        self._local = LocalServices(self._backend, self.handle, _MYSELF)
+        self._local = ApiServices(self._backend, self.handle, _MYSELF)
         self._controllers = DefinitionControllers(self._backend)
         self._conversions = Conversions(self._webhooks.client)
         self._health = Health(store)

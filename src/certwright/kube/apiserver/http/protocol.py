@@ -20,7 +20,7 @@ from typing import Protocol, cast
 import httptools
 
 from certwright.kube.api.errors import ApiError, TooLarge, Unavailable
-from certwright.kube.apiserver.http import wire
+from certwright.kube.apiserver.http import response_writer
 from certwright.kube.apiserver.http.connections import Connection
 from certwright.kube.apiserver.http.fairness import too_many
 from certwright.kube.apiserver.http.response_writer import MAX_UNREAD, Sender, Unread
@@ -47,7 +47,7 @@ class Traffic:
         self, handler: Handler, clock: Clock, *, is_fair: bool, max_unread: int = MAX_UNREAD
     ) -> None:
         self.handler = handler
-        self.extra = wire.ExtraFields(clock, is_fair=is_fair)
+        self.extra = response_writer.ExtraFields(clock, is_fair=is_fair)
         self.connections: set[Open] = set()
         self.arriving = 0  # bytes of incomplete bodies
         self.unread = Unread(max_unread)
@@ -398,7 +398,7 @@ class HttpProtocol(Sender):
             if self._resumed is not None:
                 await self._resumed
             if response.stream is None:
-                await self._send(await wire.encode_response(request, response))
+                await self._send(await response_writer.encode_response(request, response))
             else:
                 await self._send_stream(request, response, response.stream)
         except asyncio.CancelledError:

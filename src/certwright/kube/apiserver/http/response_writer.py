@@ -1,25 +1,149 @@
-"""Response writer of one HTTP connection, with backpressure from its client, and heartbeats of watches.
+"""Responses of one HTTP connection: wire format, backpressure from the client, and heartbeats of watches.
 
 Heartbeats are empty lines at a fixed interval, for clients that request them. They show that this process
 works: TCP does not show that a process stands still, and HTTP/1.1 has no ping.
 
-Source: RFC 9112 §7.1 (chunks).
+Source: RFC 9112 §4, §6.3, §7.1; Kubernetes documentation, "Kubernetes API Concepts", compression; "Auditing"
+(Audit-Id); "API Priority and Fairness", diagnostics (the X-Kubernetes-PF header fields).
 """
 
 from __future__ import annotations
 
 import asyncio
+import gzip
 import logging
-from collections.abc import AsyncIterator, Callable, Hashable, Iterator
+import re
+import zlib
+from collections.abc import AsyncIterator, Callable, Hashable, Iterator, Mapping
 from contextlib import AsyncExitStack, contextmanager
+from email.utils import formatdate
+from functools import lru_cache
+from http import HTTPStatus
 
-from certwright.kube.apiserver.http import wire
+import msgspec
+
+from certwright.kube.api import naming
 from certwright.kube.apiserver.model.negotiation import JSON
 from certwright.kube.apiserver.model.routes import is_watch
+from certwright.kube.util.clock import Clock
 from certwright.kube.util.http_messages import HEARTBEAT, PushStream, Request, Response
 
+GZIP_FROM = 128 * 1024
+"""Answers above this size are compressed for clients that accept gzip, as in Kubernetes."""
+LAST_CHUNK = b"0\r\n\r\n"
+_AUDIT_ID = re.compile(r"[\x20-\x7e]+")
+_PRETTY = re.compile(r"[?&]pretty=([^&]+)")
+_READ_BY_PEOPLE = ("curl", "Wget", "Mozilla/5.0")
+_TRUE = ("1", "t", "T", "true", "TRUE", "True")
+_NOT_IN_A_VALUE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+_CACHE_CONTROL = {"cache-control": "no-cache, private"}
+_NO_CONTENT = frozenset({204, 304})
+
+
+class ExtraFields:
+    """The header fields of every answer; `is_fair`: the server has priority and fairness."""
+
+    def __init__(self, clock: Clock, *, is_fair: bool) -> None:
+        self._clock = clock
+        self._second = -1
+        self._date = ""
+        # client-go's controllers check for these: with such a server they need no client-side rate limit.
+        names = ("x-kubernetes-pf-flowschema-uid", "x-kubernetes-pf-prioritylevel-uid") if is_fair else ()
+        self._fixed = {name: naming.new_uid() for name in names}
+
+    def added(self, request: Request, fields: Mapping[str, str]) -> dict[str, str]:
+        """The fields of the answer to `request`, with the common ones added."""
+        own = {"audit-id": _audit_id(request), "date": self.date()}
+        return {**_CACHE_CONTROL, **fields, **self._fixed, **own}
+
+    def date(self) -> str:
+        """The value of `Date`, which every answer must have (RFC 9110 §6.6.1)."""
+        second = int(self._clock.now().timestamp())
+        if second != self._second:
+            self._second, self._date = second, formatdate(second, usegmt=True)
+        return self._date
+
+
+def _audit_id(request: Request) -> str:
+    """The audit ID of a reverse proxy, or a new one."""
+    given = request.headers.get("audit-id", "")
+    return given if given and _AUDIT_ID.fullmatch(given) else naming.new_uid()
+
+
+def head(response: Response) -> bytes:
+    """Status line and header fields, with the empty line after them.
+
+    Raises `ValueError` for a value with control characters, such as a line break.
+    """
+    fields = response.headers
+    if _NOT_IN_A_VALUE.search("".join(fields.values())):
+        raise ValueError("control characters in a header field")
+    lines = "".join([f"{name}: {value}\r\n" for name, value in fields.items()])
+    return f"{_status_line(response.status)}{lines}\r\n".encode("latin-1", "replace")
+
+
+@lru_cache(maxsize=64)
+def _status_line(code: int) -> str:
+    phrase = HTTPStatus(code).phrase if code in HTTPStatus.__members__.values() else ""
+    return f"HTTP/1.1 {code} {phrase}\r\n"
+
+
+async def encode_response(request: Request, response: Response) -> bytes:
+    """A complete answer: head and body, in the encoding that `request` accepts. Raises as `head` does."""
+    body = response.body
+    if response.headers.get("content-type") == JSON and wants_pretty(request):
+        body = msgspec.json.format(body, indent=2)
+    if len(body) > GZIP_FROM and takes_gzip(request):
+        # Compressing a megabyte takes milliseconds and releases the GIL.
+        body = await asyncio.to_thread(gzip.compress, body, 1)
+        mark_as_gzip(response)
+    if response.status not in _NO_CONTENT:
+        response.headers["content-length"] = str(len(body))
+    start = head(response)
+    return start if request.method == "HEAD" else start + body
+
+
+def mark_as_gzip(response: Response) -> None:
+    """Set the header fields of a compressed body."""
+    response.headers["content-encoding"] = "gzip"
+    response.headers["vary"] = "Accept-Encoding"
+
+
+def chunk(data: bytes) -> bytes:
+    """One chunk of a chunked body (RFC 9112 §7.1)."""
+    return b"%x\r\n%b\r\n" % (len(data), data)
+
+
+shared_chunk = lru_cache(maxsize=1)(chunk)
+"""`chunk`, cached for the watchers of one event."""
+
+
+def wants_pretty(request: Request) -> bool:
+    """Whether to indent the answer: the query asks for it, or the client is a browser, curl or Wget."""
+    if match := _PRETTY.search(request.target):
+        return match[1] in _TRUE
+    # OpenAPI documents are the same bytes for every client, under one ETag.
+    by_people = request.headers.get("user-agent", "").startswith(_READ_BY_PEOPLE)
+    return by_people and request.target.startswith("/api")
+
+
+def takes_gzip(request: Request) -> bool:
+    """Whether the client accepts gzip."""
+    accepted = request.headers.get("accept-encoding", "")
+    return any(part.strip() == "gzip" for part in accepted.split(","))
+
+
+async def compressed(stream: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """The chunks of `stream` in gzip."""
+    squeeze = zlib.compressobj(1, zlib.DEFLATED, 16 + zlib.MAX_WBITS)  # 16: gzip format
+    async for piece in stream:
+        if squeezed := await asyncio.to_thread(squeeze.compress, piece):
+            yield squeezed
+    yield squeeze.flush()
+
+
 _INTERVALS_S = range(1, 61)
-_EMPTY_LINE = wire.chunk(b"\n")
+_EMPTY_LINE = chunk(b"\n")
 
 
 def accept(request: Request, response: Response) -> int | None:
@@ -112,7 +236,7 @@ class Sender(asyncio.Protocol):
 
     transport: asyncio.Transport
 
-    def __init__(self, extra: wire.ExtraFields, unread: Unread) -> None:
+    def __init__(self, extra: ExtraFields, unread: Unread) -> None:
         self._extra = extra
         self._unread = unread
         self._sending = 0  # bytes of the answer or chunk being written
@@ -188,15 +312,15 @@ class Sender(asyncio.Protocol):
         if not self._has_begun:
             fields = {"content-type": "text/plain; charset=utf-8", "content-length": str(len(text))}
             fields |= {"date": self._extra.date(), "connection": "close"}
-            self._write(wire.head(Response(code, fields)) + text)
+            self._write(head(Response(code, fields)) + text)
 
     async def _send_stream(self, request: Request, response: Response, stream: AsyncIterator[bytes]) -> None:
         """Send the head, then chunks until the stream ends, the client disconnects, or the server closes."""
         chunks = stream
         # A list is streamed because it is large; a watch must send each event immediately, uncompressed.
-        if wire.takes_gzip(request) and not is_watch(request.target):
-            wire.mark_as_gzip(response)
-            chunks = wire.compressed(stream)
+        if takes_gzip(request) and not is_watch(request.target):
+            mark_as_gzip(response)
+            chunks = compressed(stream)
         has_body = request.method != "HEAD"
         beat_s = accept(request, response)
         if has_body:
@@ -206,7 +330,7 @@ class Sender(asyncio.Protocol):
             ends.push_async_callback(_close, stream)
             ends.push_async_callback(_close, chunks)
             # Every request gets an answer, also during shutdown.
-            self._write(wire.head(response))
+            self._write(head(response))
             if isinstance(stream, PushStream):
                 stream.push_into(self._push)
             if has_body and not (self._is_last or self.transport.is_closing()):
@@ -214,7 +338,7 @@ class Sender(asyncio.Protocol):
                     await self._pump(chunks)
         # An orderly end, so that a connected client can ask again.
         if has_body:
-            self._write(wire.LAST_CHUNK)
+            self._write(LAST_CHUNK)
         self._has_begun = False
 
     async def _pump(self, chunks: AsyncIterator[bytes]) -> None:
@@ -222,7 +346,7 @@ class Sender(asyncio.Protocol):
         try:
             async for data in chunks:
                 if data:
-                    await self._send(wire.chunk(data))
+                    await self._send(chunk(data))
                 if self._resumed is not None:
                     await self._resumed
         except asyncio.CancelledError:
@@ -240,7 +364,7 @@ class Sender(asyncio.Protocol):
         """Write a chunk of a stream that pushes its chunks (`kit.exchange.Write`)."""
         if self._resumed is not None or self.transport.is_closing() or len(data) > PIECE:
             return False
-        self.transport.write(wire.shared_chunk(data))
+        self.transport.write(shared_chunk(data))
         return True
 
 

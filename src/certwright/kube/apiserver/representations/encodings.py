@@ -21,7 +21,7 @@ from certwright.kube.api.yaml_writer import write_yaml
 from certwright.kube.apiserver.model.backend import Call
 from certwright.kube.apiserver.model.negotiation import JSON, YAML, negotiate, plain_wire
 from certwright.kube.apiserver.model.objects import decode_json
-from certwright.kube.apiserver.protobuf import codec, encode
+from certwright.kube.apiserver.protobuf import codec
 from certwright.kube.apiserver.protobuf import fields as protobuf_fields
 from certwright.kube.apiserver.protobuf.wire import put_piece
 from certwright.kube.util.decoders import json_decoder
@@ -136,7 +136,7 @@ async def _encode(body: bytes) -> bytes:
     if [field.name for field in fields] != ["metadata", "items"]:
         raise codec.NoSuchForm("the kind is no list with a protobuf form")
     item = fields[1].type
-    parts = [put_piece(b"\x0a", encode.message("meta.v1.ListMeta")(head.metadata))]
+    parts = [put_piece(b"\x0a", codec.encoder_of("meta.v1.ListMeta")(head.metadata))]
     for start in range(0, len(head.items), _TOGETHER):
         if start:
             await asyncio.sleep(0)
