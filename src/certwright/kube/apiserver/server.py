@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
 from types import MappingProxyType
@@ -61,7 +61,7 @@ from certwright.kube.apiserver.model.backend import BOOTSTRAP, Backend, Call, Na
 from certwright.kube.apiserver.model.definitions import Extensions, ResourceDefinition
 from certwright.kube.apiserver.model.negotiation import JSON, WHOLE, Shape, negotiate
 from certwright.kube.apiserver.model.objects import decode_json, encode_json
-from certwright.kube.apiserver.model.routes import Action, Line, Route, read_line
+from certwright.kube.apiserver.model.routes import Action, Line, read_line
 from certwright.kube.apiserver.paths import Encryption, Paths
 from certwright.kube.apiserver.representations.encodings import convert, convert_failure
 from certwright.kube.apiserver.requests import forms
@@ -132,7 +132,7 @@ class ApiServer:
         self._webhooks = Webhooks(self._backend)
         self._policies = Policies(self._backend, Conversions(self._webhooks.client))
         self._backend.admission = AdmissionChain(self._backend, self._webhooks, self._policies, self._rbac)
-        self._elsewhere = AggregationProxy(self._backend, self._webhooks.client)
+        self._aggregated = AggregationProxy(self._backend, self._webhooks.client)
         self._contents = NamespaceContents(self._backend, self.handle, _MYSELF, root_ca)
         self._aggregation = RoleAggregation(self._backend)
         self._expiry = EventExpiry(self._backend, event_ttl)
@@ -141,12 +141,6 @@ class ApiServer:
         self._conversions = Conversions(self._webhooks.client)
         self._health = Health(store)
         self._fairness = Fairness(store, registry, in_flight or InFlight())
-        self._observe()
-        self._metrics = Metrics(store, self._watched, self._fairness.levels)
-        self._paths = Paths(registry, self._metrics, self._health, Encryption(store), tokens)
-
-    def _observe(self) -> None:
-        """Register all components that observe writes."""
         self._backend.observe(
             self._controllers,
             self._served,  # components that observe a definition after it may look up its kinds
@@ -155,7 +149,7 @@ class ApiServer:
             self._garbage,
             self._webhooks,
             self._policies,
-            self._elsewhere,
+            self._aggregated,
             self._rbac,
             self._accounts,
             self._tokens,
@@ -166,6 +160,8 @@ class ApiServer:
             self._fairness.sizes,
         )
         self._backend.follow_store()
+        self._metrics = Metrics(store, self._watched, self._fairness.levels)
+        self._paths = Paths(registry, self._metrics, self._health, Encryption(store), tokens)
 
     @property
     def idle(self) -> bool:
@@ -189,7 +185,7 @@ class ApiServer:
         await self._backend.replay(self._rbac, self._rbac.observed_buckets)
         await self._webhooks.load()
         await self._policies.load()
-        await self._elsewhere.load()
+        await self._aggregated.load()
         for crd in crds:
             change = partial(_brought_into_line, desired=crd)
             await ensure_object(self.handle, _MYSELF, _CRDS_PATH, crd, change, agent="certwright")
@@ -232,7 +228,7 @@ class ApiServer:
     def use_front_proxy(self, proxy: FrontProxy, client_ca: str) -> None:
         """Present this client certificate to aggregated servers from now on, and publish the CAs by which
         they know it and the clients of this server (`client_ca`, PEM)."""
-        self._elsewhere.pair_pem = proxy.pair_pem
+        self._aggregated.pair_pem = proxy.pair_pem
         self._contents.trust(trust_settings(proxy, client_ca))
 
     async def close(self) -> None:
@@ -312,11 +308,23 @@ class ApiServer:
             self._backend.authorizer.require(user, Action(verb=request.method.lower(), path=path))
             return await self._paths.respond(request, path, user)
         if MASTERS not in user.groups:
-            self._backend.authorizer.require(user, _action(verb, route, query))
+            # A Namespace itself counts as in itself (apiserver `request.RequestInfo`).
+            namespace, name = route.namespace, route.name
+            if route.plural == "namespaces" and not route.group:
+                namespace = name
+            if query and not name and (selected := _NAME_SELECTOR.fullmatch(query.get("fieldSelector", ""))):
+                name = selected[1]
+            self._backend.authorizer.require(
+                user, Action(verb, route.group, route.plural, route.subresource, namespace, name)
+            )
         definition = self._backend.registry.find(route.group, route.version, route.plural)
         if definition is None:
-            elsewhere = await self._elsewhere.ask(request, user, route.group, route.version)
-            return elsewhere or self._no_resource(route)
+            proxied = await self._aggregated.ask(request, user, route.group, route.version)
+            if proxied is not None:
+                return proxied
+            if any(kind.group == route.group and not kind.custom for kind in self._backend.registry.all()):
+                raise dispatch.no_resource()
+            return dispatch.nowhere()
         if definition.custom and "/" in route.subresource:
             # As Kubernetes' handler of custom resources: deeper path segments are ignored.
             route = route._replace(subresource=route.subresource.partition("/")[0])
@@ -361,12 +369,6 @@ class ApiServer:
             await self._controllers.settle(name or forms.name_in(response))
         return response if form.wire == JSON else await convert(call, response)
 
-    def _no_resource(self, route: Route) -> Response:
-        """The answer for an unknown resource of a group. Raises `NotFound`."""
-        if any(kind.group == route.group and not kind.custom for kind in self._backend.registry.all()):
-            raise dispatch.no_resource()
-        return dispatch.nowhere()
-
     def add_metrics(self, source: Source) -> None:
         """Add the metrics of `source` to `/metrics`."""
         self._metrics.add(source)
@@ -386,13 +388,3 @@ def _brought_into_line(stored: Json, desired: Json) -> Json | None:
     if (complete["spec"], meta) == (stored["spec"], stored["metadata"]):
         return None
     return {**stored, "metadata": meta, "spec": desired["spec"]}
-
-
-def _action(verb: str, route: Route, query: Mapping[str, str]) -> Action:
-    """The authorization action; a Namespace itself counts as in itself (apiserver `request.RequestInfo`)."""
-    namespace, name = route.namespace, route.name
-    if route.plural == "namespaces" and not route.group:
-        namespace = name
-    if query and not name and (selected := _NAME_SELECTOR.fullmatch(query.get("fieldSelector", ""))):
-        name = selected[1]
-    return Action(verb, route.group, route.plural, route.subresource, namespace, name)

@@ -39,7 +39,12 @@ class AdmissionChain:
         Raises `ApiError`: the refusal of a webhook, or `InternalError` where the call failed.
         """
         if operation == "CREATE" and call.definition.terminating:
-            raise _ending(call.definition, new)
+            name = new["metadata"].get("name", "")
+            text = "create not allowed while custom resource definition is terminating"
+            raise Forbidden(
+                f'{call.definition.resource} "{name}" is forbidden: {text}',
+                details=Details(name=name, group=call.definition.group, kind=call.definition.plural),
+            )
         extension = call.definition.extension
         if extension is not None:
             extension.mutate(call.user, new, old)
@@ -109,13 +114,3 @@ def _validate(definition: ResourceDefinition, new: Json, old: Json | None) -> No
 def _is_scale(call: Call) -> bool:
     part = call.definition.subresource(call.route.subresource)
     return part is not None and bool(part.scale)
-
-
-def _ending(definition: ResourceDefinition, new: Json) -> Forbidden:
-    """The 403 of a new object whose definition is being deleted."""
-    name = new["metadata"].get("name", "")
-    text = "create not allowed while custom resource definition is terminating"
-    return Forbidden(
-        f'{definition.resource} "{name}" is forbidden: {text}',
-        details=Details(name=name, group=definition.group, kind=definition.plural),
-    )

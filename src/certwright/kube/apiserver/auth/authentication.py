@@ -209,7 +209,11 @@ def act_as(user: Identity, headers: Mapping[str, str], authorizer: Authorizer) -
         return user
     name, uid = headers.get(_USER, ""), headers.get(_UID, "")
     groups = _split(headers.get(_GROUP, ""))
-    extra = _extra(headers)
+    extra = {
+        unquote(name[len(_EXTRA) :]).lower(): _split(value)
+        for name, value in headers.items()
+        if name.startswith(_EXTRA)
+    }
     if not name:
         if groups or uid or extra:
             raise InternalError("Internal Server Error: requested groups, uid or extra without a user")
@@ -218,20 +222,14 @@ def act_as(user: Identity, headers: Mapping[str, str], authorizer: Authorizer) -
         authorizer.require(user, action)
     if service_account(name) is not None and not groups:
         groups = service_account_groups(name)
-    return Identity(name, uid=uid, groups=_with_system_group(name, groups), extra=extra)
+    if not {AUTHENTICATED, UNAUTHENTICATED} & {*groups}:
+        groups = (*groups, UNAUTHENTICATED if name == ANONYMOUS.name else AUTHENTICATED)
+    return Identity(name, uid=uid, groups=groups, extra=extra)
 
 
 def _split(value: str) -> tuple[str, ...]:
     # The HTTP server separates fields of one name by newlines.
     return tuple(part.strip() for part in value.split("\n") if part.strip())
-
-
-def _extra(headers: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
-    return {
-        unquote(name[len(_EXTRA) :]).lower(): _split(value)
-        for name, value in headers.items()
-        if name.startswith(_EXTRA)
-    }
 
 
 def _actions(
@@ -268,8 +266,3 @@ def service_account_groups(user_name: str) -> tuple[str, ...]:
     """The groups of `system:serviceaccount:NAMESPACE:NAME`."""
     namespace = user_name.removeprefix(SERVICE_ACCOUNT).partition(":")[0]
     return "system:serviceaccounts", f"system:serviceaccounts:{namespace}"
-
-
-def _with_system_group(name: str, groups: tuple[str, ...]) -> tuple[str, ...]:
-    own = UNAUTHENTICATED if name == ANONYMOUS.name else AUTHENTICATED
-    return groups if {AUTHENTICATED, UNAUTHENTICATED} & {*groups} else (*groups, own)

@@ -123,36 +123,26 @@ def _compare(
         )
         raise refused(GROUP, definition.plural, name, why)
     if uncovered := missing(requested, own):
-        raise refused(GROUP, definition.plural, name, _missing_message(user, uncovered))
-
-
-def _missing_message(user: Identity, missing: list[Rule]) -> str:
-    lines = sorted({_describe(rule) for rule in _compact(missing)})
-    groups = _list(user.groups)
-    return (
-        f"user {quoted(user.name)} (groups={groups}) is attempting to grant RBAC permissions "
-        "not currently held:\n" + "\n".join(lines)
-    )
-
-
-def _compact(rules: list[Rule]) -> list[Rule]:
-    """Rules on the same resource as one, with all their verbs."""
-    verbs: dict[Rule, list[str]] = {}
-    for rule in rules:
-        of = verbs.setdefault(msgspec.structs.replace(rule, verbs=()), [])
-        of += [verb for verb in rule.verbs if verb not in of]
-    return [msgspec.structs.replace(rule, verbs=tuple(rule_verbs)) for rule, rule_verbs in verbs.items()]
-
-
-def _describe(rule: Rule) -> str:
-    parts = {
-        "APIGroups": rule.api_groups,
-        "Resources": rule.resources,
-        "NonResourceURLs": rule.non_resource_urls,
-        "ResourceNames": rule.resource_names,
-        "Verbs": rule.verbs,
-    }
-    return "{" + ", ".join(f"{name}:{_list(items)}" for name, items in parts.items() if items) + "}"
+        # Rules on the same resource are shown as one, with all their verbs.
+        verbs: dict[Rule, dict[str, None]] = {}
+        for rule in uncovered:
+            verbs.setdefault(msgspec.structs.replace(rule, verbs=()), {}).update(dict.fromkeys(rule.verbs))
+        lines = set()
+        for rule, rule_verbs in verbs.items():
+            parts = {
+                "APIGroups": rule.api_groups,
+                "Resources": rule.resources,
+                "NonResourceURLs": rule.non_resource_urls,
+                "ResourceNames": rule.resource_names,
+                "Verbs": tuple(rule_verbs),
+            }
+            shown = ", ".join(f"{part}:{_list(items)}" for part, items in parts.items() if items)
+            lines.add(f"{{{shown}}}")
+        why = (
+            f"user {quoted(user.name)} (groups={_list(user.groups)}) is attempting to grant RBAC permissions "
+            "not currently held:\n" + "\n".join(sorted(lines))
+        )
+        raise refused(GROUP, definition.plural, name, why)
 
 
 def _list(items: tuple[str, ...]) -> str:

@@ -262,7 +262,11 @@ class RbacAuthorizer:
                 role = grant.binding.role
                 resource = "clusterrole" if role.kind == "ClusterRole" else "role"
                 missing.append(f'{resource}.rbac.authorization.k8s.io "{role.name}" not found')
-            elif any(_matches(rule, action) and _names(rule, action) for rule in grant.rules):
+            elif any(
+                _matches(rule, action)
+                and (not action.resource or not rule.resource_names or action.name in rule.resource_names)
+                for rule in grant.rules
+            ):
                 subject = grant.subject.describe(grant.binding.namespace)
                 return Decision(
                     allowed=True, reason=f"RBAC: allowed by {grant.binding.describe()} to {subject}"
@@ -283,10 +287,6 @@ def _matches(rule: Rule, action: Action) -> bool:
     if not action.resource:
         return rule.covers_path(action.verb, action.path)
     return rule.covers(action.verb, action.group, action.resource, action.subresource)
-
-
-def _names(rule: Rule, action: Action) -> bool:
-    return not action.resource or not rule.resource_names or action.name in rule.resource_names
 
 
 def forbidden(user: Identity, action: Action, reason: str = "") -> Forbidden:

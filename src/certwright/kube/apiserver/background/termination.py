@@ -139,7 +139,11 @@ class Termination:
 
     def wrote(self, definition: ResourceDefinition, row: Row, _previous: Row | None) -> None:
         """Start with a newly marked object."""
-        if self._concerns(definition) and row.key not in self._underway and is_terminating(row):
+        if (
+            (definition.bucket == NAMESPACES or definition.is_crd)
+            and row.key not in self._underway
+            and is_terminating(row)
+        ):
             self._underway[row.key] = asyncio.Event()
             self._tasks.start(
                 self._finish(definition, row.key), name=f"terminate {row.key.bucket} {row.key.name}"
@@ -153,10 +157,6 @@ class Termination:
         if self._underway:
             for moved in self._underway.values():
                 moved.set()
-
-    @staticmethod
-    def _concerns(definition: ResourceDefinition) -> bool:
-        return definition.bucket == NAMESPACES or definition.is_crd
 
     async def resume(self) -> None:
         """Resume the terminations from before the restart."""

@@ -308,21 +308,23 @@ def check(metadata: Json, definition: KindFacts | None = None) -> list[FieldErro
     if labels and not (all(map(_key_is_good, labels)) and all(map(_value_is_good, labels.values()))):
         errors += naming.check_labels(labels, "metadata.labels")
     annotations = metadata.get("annotations")
-    if annotations and not (all(map(_key_is_good, annotations)) and _is_small(annotations)):
+    # A character has four bytes at most, so the bytes are rarely counted.
+    characters = sum(map(len, (*annotations, *annotations.values()))) if annotations else 0
+    is_small = 4 * characters < naming.MAX_ANNOTATIONS_BYTES
+    if annotations and not (all(map(_key_is_good, annotations)) and is_small):
         errors += naming.check_annotations(annotations, "metadata.annotations")
     if owners := metadata.get("ownerReferences"):
         errors += _check_owners(owners)
     if finalizers := metadata.get("finalizers"):
         errors += _check_finalizers(finalizers)
-        if definition is not None and not definition.custom:
-            errors += _check_core_finalizers(definition, finalizers)
+        if definition is not None and not definition.custom and definition.group in _CORE_RULES:
+            text = "name is neither a standard finalizer name nor is it fully qualified"
+            errors += [
+                invalid(f"metadata.finalizers[{index}]", name, text)
+                for index, name in enumerate(finalizers)
+                if "/" not in name and name not in _STANDARD_FINALIZERS
+            ]
     return errors
-
-
-def _is_small(annotations: dict[str, str]) -> bool:
-    """Whether they are certainly under the limit: a character has four bytes at most."""
-    characters = sum(map(len, annotations)) + sum(map(len, annotations.values()))
-    return 4 * characters < naming.MAX_ANNOTATIONS_BYTES
 
 
 def _check_owners(owners: list[Json]) -> list[FieldError]:
@@ -385,17 +387,6 @@ def _check_finalizers(finalizers: list[str]) -> list[FieldError]:
     return errors
 
 
-def _check_core_finalizers(definition: KindFacts, finalizers: list[str]) -> list[FieldError]:
-    if definition.group not in _CORE_RULES:
-        return []
-    text = "name is neither a standard finalizer name nor is it fully qualified"
-    return [
-        invalid(f"metadata.finalizers[{index}]", name, text)
-        for index, name in enumerate(finalizers)
-        if "/" not in name and name not in _STANDARD_FINALIZERS
-    ]
-
-
 def warnings(definition: KindFacts, new: Json, old: Json | None) -> list[str]:
     """Warnings about the metadata of a custom resource: new finalizers without a domain."""
     finalizers = new.get("finalizers")
@@ -451,19 +442,12 @@ def check_update(new: Json, old: Json) -> list[FieldError]:
         errors.append(invalid("metadata.deletionTimestamp", shown, "field is immutable"))
     if _GRACE in new and new[_GRACE] != old.get(_GRACE):
         errors.append(invalid(f"metadata.{_GRACE}", new[_GRACE], "field is immutable"))
-    return errors + _check_new_finalizers(new, old)
-
-
-def _check_new_finalizers(new: Json, old: Json) -> list[FieldError]:
-    if "deletionTimestamp" not in old:
-        return []
-    added = sorted(set(new.get("finalizers", ())) - set(old.get("finalizers", ())))
-    if not added:
-        return []
-    listed = ", ".join(map(quoted, added))
-    text = (
-        "no new finalizers can be added if the object is being deleted, found new finalizers []string{"
-        + listed
-        + "}"
-    )
-    return [forbidden("metadata.finalizers", text)]
+    if "deletionTimestamp" in old:
+        added = sorted(set(new.get("finalizers", ())) - set(old.get("finalizers", ())))
+        if added:
+            text = (
+                "no new finalizers can be added if the object is being deleted, found new finalizers "
+                f"[]string{{{', '.join(map(quoted, added))}}}"
+            )
+            errors.append(forbidden("metadata.finalizers", text))
+    return errors

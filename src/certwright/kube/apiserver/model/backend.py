@@ -392,7 +392,16 @@ class Namespaces:
                 f'namespaces "{namespace}" not found', details=Details(name=namespace, kind="namespaces")
             )
         if is_terminating(row):
-            raise _terminating(definition, namespace, name)
+            cause = Cause(
+                reason="NamespaceTerminating",
+                message=f"namespace {namespace} is being terminated",
+                field="metadata.namespace",
+            )
+            raise Forbidden(
+                f'{definition.resource} "{name}" is forbidden: unable to create new content in '
+                f"namespace {namespace} because it is being terminated",
+                details=Details(name=name, group=definition.group, kind=definition.plural, causes=(cause,)),
+            )
         self._active.add(namespace)
 
     def wrote(self, _definition: ResourceDefinition, row: Row, _previous: Row | None) -> None:
@@ -403,16 +412,3 @@ class Namespaces:
     def removed(self, _definition: ResourceDefinition, row: Row) -> None:
         """Forget a deleted namespace."""
         self._active.discard(row.key.name)
-
-
-def _terminating(definition: ResourceDefinition, namespace: str, name: str) -> Forbidden:
-    cause = Cause(
-        reason="NamespaceTerminating",
-        message=f"namespace {namespace} is being terminated",
-        field="metadata.namespace",
-    )
-    return Forbidden(
-        f'{definition.resource} "{name}" is forbidden: unable to create new content in namespace {namespace} '
-        "because it is being terminated",
-        details=Details(name=name, group=definition.group, kind=definition.plural, causes=(cause,)),
-    )

@@ -330,7 +330,11 @@ def _shape_object(call: Call, new: Json, old: Json, track: Track | None, unknown
     if track is not None and not definition.custom:
         # Preparation has set the defaults of built-in kinds.
         track(new, old)
-    changed = not _same_spec(definition, new, old) or (_is_apply(call) and _counted(definition, unknown))
+    left_out = {"metadata", "status"} if definition.status_subresource else {"metadata"}
+    changed = not same(
+        {name: value for name, value in new.items() if name not in left_out},
+        {name: value for name, value in old.items() if name not in left_out},
+    ) or (_is_apply(call) and _counted(definition, unknown))
     if definition.has_generation and changed:
         new["metadata"]["generation"] = meta.get("generation", 0) + 1
     drop_nulls(call, new)
@@ -348,15 +352,6 @@ def _restore(into: Json, source: Json, name: str) -> None:
         into[name] = source[name]
     else:
         into.pop(name, None)
-
-
-def _same_spec(definition: ResourceDefinition, new: Json, old: Json) -> bool:
-    """Whether nothing that increments `metadata.generation` has changed."""
-    left_out = {"metadata", "status"} if definition.status_subresource else {"metadata"}
-    return same(
-        {name: value for name, value in new.items() if name not in left_out},
-        {name: value for name, value in old.items() if name not in left_out},
-    )
 
 
 def _counted(definition: ResourceDefinition, unknown: list[str]) -> bool:

@@ -68,7 +68,12 @@ class Conditions:
         if not errors:
             return True
         if hook.fails_closed:
-            raise _forbidden(call, request, errors)
+            definition, name = call.definition, request.get("name", "")
+            text = errors[0] if len(errors) == 1 else f"[{', '.join(errors)}]"
+            raise Forbidden(
+                f'{definition.resource} "{name}" is forbidden: {text}',
+                details=Details(name=name, group=definition.group, kind=definition.plural),
+            )
         return False
 
     def _all_match(self, hook: Hook, call: Call, data: Json, errors: list[str], seconds: float) -> bool:
@@ -107,15 +112,6 @@ class Conditions:
         if type(value) is not bool:
             errors.append(f"expression '{expression}' resulted in error: the value is no boolean")
         return value
-
-
-def _forbidden(call: Call, request: Json, errors: list[str]) -> Forbidden:
-    definition, name = call.definition, request.get("name", "")
-    text = errors[0] if len(errors) == 1 else f"[{', '.join(errors)}]"
-    return Forbidden(
-        f'{definition.resource} "{name}" is forbidden: {text}',
-        details=Details(name=name, group=definition.group, kind=definition.plural),
-    )
 
 
 def decide(authorizer: Authorizer, user: Identity, question: Question) -> tuple[bool, str]:
