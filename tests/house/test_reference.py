@@ -138,7 +138,7 @@ def reasons_of_issuers() -> set[str]:
 
 SHARED = {
     name: value
-    for module in ("issuers/acme_account_errors.py", "resources/reasons.py", "resources/operator_policy.py")
+    for module in ("issuers/acme_account.py", "resources/reasons.py", "resources/operator_policy.py")
     for name, value, _ in documented(SOURCE / module)
 }
 

@@ -16,11 +16,11 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 
-from certwright.acme.ratelimits import published, recovery
+from certwright.acme.ratelimits import published
 from certwright.acme.ratelimits.decisions import Asking, WaitUntil
 from certwright.acme.ratelimits.ledger import Ledger
 from certwright.acme.ratelimits.published import CaLimits, Limit
-from certwright.acme.ratelimits.state import LedgerState, restore, state
+from certwright.acme.ratelimits.state import ISSUED, LedgerState, Seen, catch_up, restore, state
 from certwright.kit.rate_limit import Rate
 
 _MICRO = timedelta(microseconds=1)
@@ -213,7 +213,7 @@ class Cluster:
     @property
     def is_done(self) -> bool:
         """Whether all certificates are there."""
-        return all(order.end == recovery.ISSUED for order in self.orders.values())
+        return all(order.end == ISSUED for order in self.orders.values())
 
     @property
     def saved_bytes(self) -> int:
@@ -310,7 +310,7 @@ class Cluster:
 
     def _finish(self, order: _Order) -> None:
         self._ca.issue(self._account, order.asking.identifiers, self._timeline.now)
-        order.end = recovery.ISSUED
+        order.end = ISSUED
         self.finished_at = self._timeline.now + self._latency
 
         def seen() -> None:
@@ -344,10 +344,10 @@ class Cluster:
         saved = msgspec.json.decode(self._saved, type=_Saved) if self._saved else _Saved()
         restore(self.ledger, saved.ledger, now)
         seen = [
-            recovery.Seen(order.asking, order.revision > saved.revision, bool(order.url), order.end, now, now)
+            Seen(order.asking, order.revision > saved.revision, bool(order.url), order.end, now, now)
             for order in self.orders.values()
         ]
-        recovery.catch_up(self.ledger, seen, now)
+        catch_up(self.ledger, seen, now)
         order_of_asking = list(self.orders)
         self._random.shuffle(order_of_asking)
         for uid in order_of_asking:

@@ -8,13 +8,14 @@ and messages).
 
 from __future__ import annotations
 
-from datetime import timedelta
+from collections.abc import Sequence
+from datetime import datetime, timedelta
 
 import msgspec
+from msgspec.structs import replace
 
 from certwright.acme.protocol.errors import PROBLEM_TYPES, Fault
 from certwright.issuers import acme_account
-from certwright.issuers.acme_solvers import with_solvers
 from certwright.issuers.contract import (
     Checked,
     Failed,
@@ -24,6 +25,7 @@ from certwright.issuers.contract import (
     Pending,
     Signed,
     SigningRequest,
+    SolverProblem,
     Tools,
 )
 from certwright.kit.outgoing import BadUrl, parse_server_url, quote
@@ -36,6 +38,7 @@ from certwright.resources.acme import Order, OrderSpec
 from certwright.resources.causes import Cause
 from certwright.resources.issuer import ACMEIssuer
 from certwright.resources.names import ACME_PROBLEM, REPLACES
+from certwright.resources.reasons import SOLVERS_NOT_VERIFIED
 from certwright.resources.request import CertificateRequest
 
 _OLD_SERVERS = ("acme-v01.api.letsencrypt.org", "acme-staging.api.letsencrypt.org")
@@ -47,6 +50,8 @@ _CAUSES = {
     Fault.SERVER: Cause.UNAVAILABLE,
 }
 """Causes of a failed Order. The others are corrected outside of the spec: a DNS record, a firewall."""
+_SHORTEST_RETRY = timedelta(seconds=1)
+_MOST_SHOWN = 3
 
 
 class ACME(msgspec.Struct, frozen=True):
@@ -82,7 +87,19 @@ class ACME(msgspec.Struct, frozen=True):
         if tools.acme is None:
             return Pending("OrderPending", "ACME is switched off in this process")
         try:
-            order = await tools.acme.ensure_order(request, _order_spec(request, csr, spec))
+            order = await tools.acme.ensure_order(
+                request,
+                OrderSpec(
+                    request=request.spec.request,
+                    issuer_ref=request.spec.issuer_ref,
+                    common_name=csr.common_name,
+                    dns_names=csr.dns_names,
+                    ip_addresses=csr.ip_addresses,
+                    duration=request.spec.duration if spec.enable_duration_feature else None,
+                    profile=spec.profile,
+                    replaces=_replaces(request, spec),
+                ),
+            )
         except OrderChanged as changed:
             return Pending("OrderChanged", str(changed), retry_after=_CHANGED_ORDER_RETRY)
         return _outcome(order, csr)
@@ -137,19 +154,6 @@ def _impossible(message: str, advice: str) -> Failed:
     return Failed("InvalidOrder", message, cause=Cause.INVALID_REQUEST, advice=advice)
 
 
-def _order_spec(request: CertificateRequest, csr: CsrFacts, spec: ACMEIssuer) -> OrderSpec:
-    return OrderSpec(
-        request=request.spec.request,
-        issuer_ref=request.spec.issuer_ref,
-        common_name=csr.common_name,
-        dns_names=csr.dns_names,
-        ip_addresses=csr.ip_addresses,
-        duration=request.spec.duration if spec.enable_duration_feature else None,
-        profile=spec.profile,
-        replaces=_replaces(request, spec),
-    )
-
-
 def _replaces(request: CertificateRequest, spec: ACMEIssuer) -> str:
     if spec.renewal_information_source == "None":
         return ""
@@ -159,7 +163,13 @@ def _replaces(request: CertificateRequest, spec: ACMEIssuer) -> str:
 def _outcome(order: Order, csr: CsrFacts) -> Outcome:
     status, name = order.status, order.metadata.name
     if status.state == "valid" and status.certificate:
-        return _signed(order, csr)
+        try:
+            leaf: CertificateFacts = read_certificate(order.status.certificate)
+        except PkiError as error:
+            return Failed("OrderFailed", f"the order holds something that is not a certificate: {error}")
+        if leaf.public_key_der != csr.public_key_der:
+            return Failed("OrderFailed", "the order holds a certificate for another key")
+        return Signed(order.status.certificate)
     if status.state in reasons.FINAL_STATES and status.state != "valid":
         why = f": {status.reason}" if status.reason else ""
         text = (
@@ -185,11 +195,25 @@ def _cause_of(order: Order, csr: CsrFacts) -> tuple[Cause, str]:
     )
 
 
-def _signed(order: Order, csr: CsrFacts) -> Outcome:
-    try:
-        leaf: CertificateFacts = read_certificate(order.status.certificate)
-    except PkiError as error:
-        return Failed("OrderFailed", f"the order holds something that is not a certificate: {error}")
-    if leaf.public_key_der != csr.public_key_der:
-        return Failed("OrderFailed", "the order holds a certificate for another key")
-    return Signed(order.status.certificate)
+def with_solvers(
+    account: Checked, spec: ACMEIssuer, problems: Sequence[SolverProblem], now: datetime
+) -> Checked:
+    """The verdict on an issuer whose account is ready. It is not Ready if no solver can be used; the others
+    serve the names that they are for, and the message has the problems."""
+    if not problems:
+        return account
+    shown = "; ".join(f"{problem.path}: {problem.message}" for problem in problems[:_MOST_SHOWN])
+    if more := len(problems) - _MOST_SHOWN if len(problems) > _MOST_SHOWN else 0:
+        shown += f"; and {more} more"
+    retry_after = _retry_after(problems, now)
+    if len(problems) < len(spec.solvers) or not all(problem.is_certain for problem in problems):
+        return replace(account, message=f"{account.message}; but {shown}", retry_after=retry_after)
+    message = f"Failed to verify solvers: {shown}"
+    return replace(
+        account, ready=False, reason=SOLVERS_NOT_VERIFIED, message=message, retry_after=retry_after
+    )
+
+
+def _retry_after(problems: Sequence[SolverProblem], now: datetime) -> timedelta | None:
+    moments = [problem.retry_at for problem in problems if problem.retry_at is not None]
+    return max(min(moments) - now, _SHORTEST_RETRY) if moments else None

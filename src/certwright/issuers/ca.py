@@ -9,12 +9,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 import msgspec
 from cryptography import x509
 
 from certwright.issuers.contract import (
+    NOT_ALLOWED,
     Checked,
     Failed,
     IssuerView,
@@ -24,7 +25,7 @@ from certwright.issuers.contract import (
     SigningRequest,
     Tools,
 )
-from certwright.issuers.post_quantum import NOT_ALLOWED, refusal
+from certwright.issuers.contract import post_quantum_refusal as refusal
 from certwright.kube.util.caches import Lru
 from certwright.pki import chain
 from certwright.pki.certificates import CertificateFacts, read_chain
@@ -35,7 +36,6 @@ from certwright.resources.causes import Cause
 from certwright.resources.issuer import CAIssuer
 from certwright.resources.names import CA_CERT_KEY, TLS_CERT_KEY, TLS_PRIVATE_KEY_KEY
 from certwright.resources.operator_policy import NO_POST_QUANTUM
-from certwright.resources.request import CertificateRequestSpec
 
 VERIFIED = "KeyPairVerified"
 _VERIFIED_MESSAGE = "Signing CA verified"
@@ -119,7 +119,22 @@ class CA:
             return refused
 
         def work() -> bytes:
-            return _sign(pair, request, _addresses(spec), now)
+            addresses = Addresses(
+                crl_distribution_points=spec.crl_distribution_points,
+                ocsp_servers=spec.ocsp_servers,
+                issuing_certificate_urls=spec.issuing_certificate_urls,
+            )
+            duration: timedelta = request.requested_duration
+            return sign(
+                request.request,
+                ca_cert=pair.certificate,
+                ca_key=pair.key,
+                duration=duration,
+                is_ca=request.is_ca,
+                usages=request.usages,
+                now=now,
+                addresses=addresses,
+            )
 
         try:
             # An ECDSA signature takes 200 µs, not much more than handing it to a thread.
@@ -165,14 +180,6 @@ def _spec(issuer: IssuerView) -> CAIssuer:
     return issuer.spec.ca
 
 
-def _addresses(spec: CAIssuer) -> Addresses:
-    return Addresses(
-        crl_distribution_points=spec.crl_distribution_points,
-        ocsp_servers=spec.ocsp_servers,
-        issuing_certificate_urls=spec.issuing_certificate_urls,
-    )
-
-
 def _pending(problem: UnusablePair, where: str) -> str:
     if problem.sign_reason == _MISSING:
         return f"Referenced secret {where} not found"
@@ -215,7 +222,10 @@ def _parse(name: str, data: Mapping[str, bytes]) -> SigningPair | UnusablePair:
     if any((certificate.subject_text, certificate.spki) not in members for certificate in certificates):
         text = "the certificates are not one chain: each must have signed the one before it"
         return UnusablePair(_GET, _INVALID_DATA, f'"{TLS_CERT_KEY}" in secret "{name}": {text}')
-    return _pair_of(chain.extended(path, _further(data)), key)
+    certificates = chain.extended(path, _further(data))
+    top = certificates[-1]
+    served = certificates[:-1] if chain.is_root(top) else certificates
+    return SigningPair(certificates[0], key, chain.pem_of(served), top.pem)
 
 
 def _further(data: Mapping[str, bytes]) -> tuple[CertificateFacts, ...]:
@@ -224,23 +234,3 @@ def _further(data: Mapping[str, bytes]) -> tuple[CertificateFacts, ...]:
         return read_chain(data.get(CA_CERT_KEY, b""))
     except BadCertificate:
         return ()
-
-
-def _pair_of(certificates: tuple[CertificateFacts, ...], key: PrivateKey) -> SigningPair:
-    top = certificates[-1]
-    served = certificates[:-1] if chain.is_root(top) else certificates
-    return SigningPair(certificates[0], key, chain.pem_of(served), top.pem)
-
-
-def _sign(pair: SigningPair, request: CertificateRequestSpec, addresses: Addresses, now: datetime) -> bytes:
-    duration: timedelta = request.requested_duration
-    return sign(
-        request.request,
-        ca_cert=pair.certificate,
-        ca_key=pair.key,
-        duration=duration,
-        is_ca=request.is_ca,
-        usages=request.usages,
-        now=now,
-        addresses=addresses,
-    )

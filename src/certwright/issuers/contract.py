@@ -11,20 +11,23 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
 from certwright.kit.outgoing import HttpClient, ServerRules, ServerTls
 from certwright.kube.util.executor import Executor
+from certwright.pki.csr import read_csr
+from certwright.pki.errors import PkiError
 from certwright.resources.acme import Order, OrderSpec
 from certwright.resources.causes import Cause
 from certwright.resources.issuer import IssuerACMEStatus, IssuerSpec
+from certwright.resources.operator_policy import NO_POST_QUANTUM
 from certwright.resources.request import CertificateRequest
 
 if TYPE_CHECKING:
-    # Imported only if an ACME server is in use: see `issuers/acme.py`.
     from certwright.acme.protocol.client import Registry
+
 
 GetSecret = Callable[[str], Awaitable[Mapping[str, bytes] | None]]
 """The data of the Secret of that name, from the namespace of this issuer's Secrets; None: no such Secret."""
@@ -230,3 +233,24 @@ class ProbedIssuer(Protocol):
 
     async def probe(self, issuer: IssuerView, tools: Tools) -> str:
         """Send one request. Returns why the server does not work, in a sentence; empty: it works."""
+
+
+NOT_ALLOWED: Final = "NotAllowed"
+
+
+def post_quantum_refusal(csr_pem: bytes, tools: Tools) -> Failed | None:
+    """The outcome of a request for an ML-DSA key while the feature gate `PostQuantum` is off; None for any
+    other request, and for one that cannot be parsed. Issuers whose server signs need no such check: that
+    server decides which keys it accepts."""
+    if tools.post_quantum:
+        return None
+    try:
+        is_refused = read_csr(csr_pem).is_ml_dsa
+    except PkiError:
+        return None
+    if not is_refused:
+        return None
+    text = f"Error signing certificate: the key of the signing request: {NO_POST_QUANTUM}"
+    return Failed(
+        NOT_ALLOWED, text, cause=Cause.INVALID_REQUEST, advice="request an RSA, ECDSA or Ed25519 key"
+    )

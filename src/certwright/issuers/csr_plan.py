@@ -15,7 +15,18 @@ from certwright.resources.certificate import CertificateSpec
 def csr_plan(spec: CertificateSpec) -> CsrPlan:
     """The content of the signing request for that spec."""
     return CsrPlan(
-        subject=_subject(spec.subject) if spec.subject else NO_SUBJECT,
+        subject=Subject(
+            countries=spec.subject.countries,
+            organizations=spec.subject.organizations,
+            organizational_units=spec.subject.organizational_units,
+            localities=spec.subject.localities,
+            provinces=spec.subject.provinces,
+            street_addresses=spec.subject.street_addresses,
+            postal_codes=spec.subject.postal_codes,
+            serial_number=spec.subject.serial_number,
+        )
+        if spec.subject
+        else NO_SUBJECT,
         common_name=spec.common_name,
         literal_subject=spec.literal_subject,
         dns_names=spec.dns_names,
@@ -26,29 +37,14 @@ def csr_plan(spec: CertificateSpec) -> CsrPlan:
         is_ca=spec.is_ca,
         usages=spec.usages,
         encode_usages=spec.encodes_usages,
-        name_constraints=_constraints(spec.name_constraints) if spec.name_constraints else None,
+        name_constraints=NameConstraints(
+            critical=spec.name_constraints.critical,
+            permitted=_names(spec.name_constraints.permitted),
+            excluded=_names(spec.name_constraints.excluded),
+        )
+        if spec.name_constraints
+        else None,
         signature_algorithm=spec.signature_algorithm,
-    )
-
-
-def _subject(subject: spec_of.X509Subject) -> Subject:
-    return Subject(
-        countries=subject.countries,
-        organizations=subject.organizations,
-        organizational_units=subject.organizational_units,
-        localities=subject.localities,
-        provinces=subject.provinces,
-        street_addresses=subject.street_addresses,
-        postal_codes=subject.postal_codes,
-        serial_number=subject.serial_number,
-    )
-
-
-def _constraints(constraints: spec_of.NameConstraints) -> NameConstraints:
-    return NameConstraints(
-        critical=constraints.critical,
-        permitted=_names(constraints.permitted),
-        excluded=_names(constraints.excluded),
     )
 
 

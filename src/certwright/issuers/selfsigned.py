@@ -6,7 +6,6 @@ Source: cert-manager `pkg/controller/certificaterequests/selfsigned` (reasons an
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
 
 import msgspec
 
@@ -21,12 +20,11 @@ from certwright.issuers.contract import (
     SigningRequest,
     Tools,
 )
-from certwright.issuers.post_quantum import refusal
+from certwright.issuers.contract import post_quantum_refusal as refusal
 from certwright.pki.csr import read_csr
 from certwright.pki.errors import BadKey, CannotSign, PkiError
 from certwright.pki.keys import PrivateKey, load_private_key, public_key_der
 from certwright.pki.signing import Addresses, self_sign, takes_long
-from certwright.resources.issuer import SelfSignedIssuer
 from certwright.resources.names import PRIVATE_KEY_SECRET_NAME, TLS_PRIVATE_KEY_KEY
 from certwright.resources.request import CertificateRequest
 
@@ -63,7 +61,15 @@ class SelfSigned(msgspec.Struct, frozen=True):
         assert spec is not None, "table.kind_of chose this implementation because of it"
 
         def work() -> bytes:
-            return _sign(request, key, spec, now)
+            return self_sign(
+                request.spec.request,
+                key=key,
+                duration=request.spec.requested_duration,
+                is_ca=request.spec.is_ca,
+                usages=request.spec.usages,
+                now=now,
+                addresses=Addresses(crl_distribution_points=spec.crl_distribution_points),
+            )
 
         try:
             # An ECDSA signature takes 200 µs, not much more than handing it to a thread.
@@ -75,7 +81,9 @@ class SelfSigned(msgspec.Struct, frozen=True):
         except (PkiError, ValueError) as error:
             return Failed("ErrorGenerating", f"Error generating certificate template: {error}")
         # The certificate is its own CA, whether or not it may sign others.
-        return Signed(pem, pem, warnings=_remarks(request))
+        return Signed(
+            pem, pem, warnings=() if read_csr(request.spec.request).subject_text else (_EMPTY_NAME,)
+        )
 
 
 def _key(data: Mapping[str, bytes] | None, name: str, namespace: str) -> PrivateKey | Pending:
@@ -102,19 +110,3 @@ def _mismatch(request: CertificateRequest, key: PrivateKey) -> Failed | None:
     return Failed(
         "ErrorKeyMatch", "Error generating certificate template: CSR not signed by referenced private key"
     )
-
-
-def _sign(request: CertificateRequest, key: PrivateKey, spec: SelfSignedIssuer, now: datetime) -> bytes:
-    return self_sign(
-        request.spec.request,
-        key=key,
-        duration=request.spec.requested_duration,
-        is_ca=request.spec.is_ca,
-        usages=request.spec.usages,
-        now=now,
-        addresses=Addresses(crl_distribution_points=spec.crl_distribution_points),
-    )
-
-
-def _remarks(request: CertificateRequest) -> tuple[Remark, ...]:
-    return () if read_csr(request.spec.request).subject_text else (_EMPTY_NAME,)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from certwright.acme.ratelimits import published, rejections, scopes
+from certwright.acme.ratelimits import ledger, published
 from certwright.acme.ratelimits.published import BadLimits, limits_of, read_limits
 from certwright.kit.rate_limit import Rate
 
@@ -112,15 +112,15 @@ def test_what_is_wrong_is_said_with_the_fix(content: Any, sentence: str) -> None
     ],
 )
 def test_what_a_name_counts_for(identifier: str, domain: str) -> None:
-    assert scopes.registered_domain(identifier) == domain
+    assert ledger.registered_domain(identifier) == domain
 
 
 def test_a_set_is_the_same_in_any_order_and_case() -> None:
-    assert scopes.set_of(["b.example.com", "A.example.com"]) == scopes.set_of(
+    assert ledger.set_of(["b.example.com", "A.example.com"]) == ledger.set_of(
         ["a.example.com", "B.example.com"]
     )
-    assert scopes.set_of(["a.example.com"]) == "a.example.com"
-    assert scopes.set_of(["a.example.com", "c.example.com"]) != scopes.set_of(
+    assert ledger.set_of(["a.example.com"]) == "a.example.com"
+    assert ledger.set_of(["a.example.com", "c.example.com"]) != ledger.set_of(
         ["a.example.com", "b.example.com"]
     )
 
@@ -143,13 +143,13 @@ def test_a_set_is_the_same_in_any_order_and_case() -> None:
     ],
 )
 def test_which_limit_a_refusal_is_about(text: str, limit: str | None) -> None:
-    assert rejections.limit_named(text) == limit
+    assert ledger.limit_named(text) == limit
 
 
 def test_the_moment_in_a_refusal_is_read() -> None:
     text = 'too many … for "Example.com", retry after 2026-02-04 15:12:13 UTC: see https://…'
-    moment = rejections.until_named(text)
+    moment = ledger.until_named(text)
     assert moment is not None
     assert f"{moment:%Y-%m-%d %H:%M:%S %z}" == "2026-02-04 15:12:13 +0000"
-    assert rejections.until_named("retry after 2026-02-34 15:12:13 UTC") is None
-    assert rejections.names_in(text) == {"example.com"}
+    assert ledger.until_named("retry after 2026-02-34 15:12:13 UTC") is None
+    assert ledger.names_in(text) == {"example.com"}

@@ -12,8 +12,7 @@ from certwright.acme.ratelimits import published
 from certwright.acme.ratelimits.decisions import ADMIT, Asking, WaitUntil
 from certwright.acme.ratelimits.ledger import Ledger
 from certwright.acme.ratelimits.published import PRESETS, CaLimits, Limit
-from certwright.acme.ratelimits.recovery import ISSUED, Seen, catch_up
-from certwright.acme.ratelimits.state import LedgerState, restore, state
+from certwright.acme.ratelimits.state import ISSUED, LedgerState, Seen, catch_up, restore, state
 from certwright.kit.rate_limit import Rate
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from certwright.issuers.contract import Pending, Signed
-from certwright.issuers.vault.aws import aws_login
+from certwright.issuers.vault.settings import aws_login
 from certwright.kit.aws.service import AwsCredentials
 from certwright.resources.causes import Cause
 from certwright.resources.issuer import VaultAuth, VaultAWS

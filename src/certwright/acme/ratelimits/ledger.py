@@ -1,25 +1,57 @@
 """Rate-limit ledger of one CA: which order may be placed now, and until when the others wait.
 
-Admission *reserves* capacity: the order counts although the CA has not counted it yet. It is *spent* when
-the CA counts: a new order when it is placed, a certificate when it is issued. An order that ends without a
+Admission *reserves* capacity: the order counts although the CA has not counted it yet. It is *spent* when the
+CA counts: a new order when it is placed, a certificate when it is issued. An order that ends without a
 certificate releases its reservation.
 
-Source: Let's Encrypt, "Rate Limits" (what is counted when, and what is exempt).
+A refusal of the CA shows which limit it means, and until when: Let's Encrypt (Boulder) words refusals "too
+many … (N) … in the last …, retry after …: see https://letsencrypt.org/docs/rate-limits/#…"; the anchor names
+the limit.
+
+Source: Let's Encrypt, "Rate Limits" (what is counted when, and what is exempt; an IPv4 address and an IPv6
+/64 count as registered domains).
 """
 
 from __future__ import annotations
 
+import hashlib
+import ipaddress
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
-from typing import Final
+from datetime import UTC, datetime, timedelta
+from functools import cache, lru_cache
+from typing import TYPE_CHECKING, Final
 
-from certwright.acme.ratelimits import published, rejections, scopes
+from certwright.acme.ratelimits import published
 from certwright.acme.ratelimits.decisions import ADMIT, Admit, Asking, Key, WaitUntil
 from certwright.acme.ratelimits.published import CaLimits
 from certwright.acme.ratelimits.queue import Lines
 from certwright.kit.rate_limit import Bucket, Rate, micros, moment_of
 
+if TYPE_CHECKING:
+    from publicsuffixlist import PublicSuffixList
+
+_SIGNS: Final = (
+    # The first match counts: the text for a set of names mentions certificates too.
+    ("#new-certificates-per-exact-set", published.SET),
+    ("exact set of", published.SET),
+    ("duplicate certificate", published.SET),
+    ("#new-certificates-per-registered-domain", published.DOMAIN),
+    ("certificates already issued for", published.DOMAIN),
+    ("registered domain", published.DOMAIN),
+    ("#authorization-failures", published.FAILURES),
+    ("failed authorizations", published.FAILURES),
+    ("failed validations", published.FAILURES),
+    ("#new-registrations", published.ACCOUNTS),
+    ("too many registrations", published.ACCOUNTS),
+    ("too many new registrations", published.ACCOUNTS),
+    ("#new-orders-per-account", published.ORDERS),
+    ("too many new orders", published.ORDERS),
+)
+_ISSUED_FOR = re.compile(r"certificates \([0-9]+\) already issued for")
+_UNTIL = re.compile(r"retry after ([0-9]{4}-[0-9]{2}-[0-9]{2})[ T]([0-9]{2}:[0-9]{2}:[0-9]{2}) ?(?:UTC|Z)")
+_QUOTED = re.compile(r'"([^"\s]{1,255})"')
 _MICRO: Final = timedelta(microseconds=1)
 # Reservations lapse after a while if the names are never validated: dead names must not keep live ones from
 # the CA. An issuance after that still counts.
@@ -38,6 +70,70 @@ _DOMAIN: Final = "domain "
 """Prefixes of `whose` in buckets that were learned for names."""
 _ACCOUNTS: Final = Key(published.ACCOUNTS, "")
 _AT_ORDER: Final = (published.ORDERS, LEARNED)
+
+
+@cache
+def _suffixes() -> PublicSuffixList:
+    from publicsuffixlist import PublicSuffixList  # 4 MB and 80 ms, needed only with limits
+
+    return PublicSuffixList()
+
+
+@lru_cache(maxsize=4096)
+def registered_domain(identifier: str) -> str:
+    """The domain that a name or an address counts for, in lower case: `*.www.example.co.uk` counts for
+    `example.co.uk`.
+
+    A public suffix counts as itself.
+    """
+    name = identifier.lower().removeprefix("*.").rstrip(".")
+    try:
+        address = ipaddress.ip_address(name)
+    except ValueError:
+        return _suffixes().privatesuffix(name) or name
+    if address.version == 4:
+        return str(address)
+    return str(ipaddress.ip_network((int(address), 64), strict=False))
+
+
+def registered_domains(identifiers: Iterable[str]) -> tuple[str, ...]:
+    """The distinct registered domains, sorted."""
+    return tuple(sorted({registered_domain(identifier) for identifier in identifiers}))
+
+
+def set_of(identifiers: Iterable[str]) -> str:
+    """The key of exactly this set of names, whatever their order and case: the name of a single one, else
+    one of them and a digest of all."""
+    names = sorted({identifier.lower().rstrip(".") for identifier in identifiers})
+    if len(names) == 1:
+        return names[0]
+    digest = hashlib.sha256(",".join(names).encode()).hexdigest()[:16]
+    return f"{names[0] if names else ''} +{len(names) - 1} {digest}"
+
+
+def limit_named(text: str) -> str | None:
+    """The limit that the refusal names; None if it names none."""
+    lowered = text.lower()
+    for sign, limit in _SIGNS:
+        if sign in lowered:
+            return limit
+    return published.DOMAIN if _ISSUED_FOR.search(lowered) else None
+
+
+def until_named(text: str) -> datetime | None:
+    """The moment until which the text requires a wait."""
+    match = _UNTIL.search(text)
+    if match is None:
+        return None
+    try:
+        return datetime.fromisoformat(f"{match[1]}T{match[2]}").replace(tzinfo=UTC)
+    except ValueError:
+        return None
+
+
+def names_in(text: str) -> frozenset[str]:
+    """The quoted strings: the domain or name that the refusal is about."""
+    return frozenset(quoted.lower().rstrip(".") for quoted in _QUOTED.findall(text))
 
 
 @dataclass(slots=True)
@@ -128,9 +224,7 @@ class Ledger:
         """The limiting and the merely counting buckets. In Boulder an order that replaces counts for its
         set."""
         the_set = (
-            [Key(published.SET, scopes.set_of(asking.identifiers))]
-            if published.SET in self.limits.limits
-            else []
+            [Key(published.SET, set_of(asking.identifiers))] if published.SET in self.limits.limits else []
         )
         limiting: list[Key] = []
         silent: tuple[Key, ...] = ()
@@ -148,13 +242,13 @@ class Ledger:
         """The learned buckets of exactly these names, and of their registered domains."""
         if not any(key.whose.startswith((_SET, _DOMAIN)) for key in self.paces):
             return []
-        domains = [Key(LEARNED, _DOMAIN + domain) for domain in scopes.registered_domains(asking.identifiers)]
-        return [Key(LEARNED, _SET + scopes.set_of(asking.identifiers)), *domains]
+        domains = [Key(LEARNED, _DOMAIN + domain) for domain in registered_domains(asking.identifiers)]
+        return [Key(LEARNED, _SET + set_of(asking.identifiers)), *domains]
 
     def _domain_keys(self, asking: Asking) -> list[Key]:
         if published.DOMAIN not in self.limits.limits:
             return []
-        return [Key(published.DOMAIN, domain) for domain in scopes.registered_domains(asking.identifiers)]
+        return [Key(published.DOMAIN, domain) for domain in registered_domains(asking.identifiers)]
 
     def _free_at(self, asking: Asking, asked: Iterable[Key], at: int) -> tuple[int, Key | None]:
         """When capacity is free, and the bucket that lacks it now (None: no bucket does)."""
@@ -296,7 +390,7 @@ class Ledger:
         if flight is not None:
             for key in list(flight.held):
                 self._settle(flight, key, at, spent=False)
-        until = retry_after or rejections.until_named(text)
+        until = retry_after or until_named(text)
         if until is not None:
             # No published limit has a longer window, and no text may close a bucket for good.
             until = min(until, now + _LONGEST_NAMED)
@@ -313,22 +407,22 @@ class Ledger:
     def _meant(self, asking: Asking, text: str) -> Key | None:
         """The bucket that the refusal is about: a known one, or a learned one for the names in the refusal;
         None if it may concern all orders of the account."""
-        limit = rejections.limit_named(text)
+        limit = limit_named(text)
         is_ours = limit in self.limits.limits
         if limit is None or limit == published.ACCOUNTS or (limit == published.ORDERS and not is_ours):
             return None
         if limit == published.ORDERS:
             return Key(limit, asking.account)
         if limit == published.SET:
-            names_set = scopes.set_of(asking.identifiers)
+            names_set = set_of(asking.identifiers)
             return Key(limit, names_set) if is_ours else Key(LEARNED, _SET + names_set)
-        named = rejections.names_in(text)
+        named = names_in(text)
         if limit == published.FAILURES and not is_ours:
-            return Key(LEARNED, _SET + scopes.set_of(asking.identifiers))
+            return Key(LEARNED, _SET + set_of(asking.identifiers))
         if limit == published.FAILURES:
             names = [name for name in asking.identifiers if name.lower().removeprefix("*.") in named]
             return _failure_key(asking.account, (names or list(asking.identifiers))[0])
-        domains = scopes.registered_domains(asking.identifiers)
+        domains = registered_domains(asking.identifiers)
         domain = next((registered for registered in domains if registered in named), domains[0])
         return Key(limit, domain) if is_ours else Key(LEARNED, _DOMAIN + domain)
 

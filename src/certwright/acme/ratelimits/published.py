@@ -136,14 +136,11 @@ def read_limits(content: Any) -> dict[str, CaLimits]:
     top = _mapping("the file", content)
     _only("the file", top, ("limits",))
     limits = _mapping("limits", top.get("limits", {}))
-    return {
-        _place(str(place)): _read_ca(f"limits.{place}", str(place), ca_limits)
-        for place, ca_limits in limits.items()
-    }
-
-
-def _place(written: str) -> str:
-    return written if "://" in written else written.lower()
+    read = {}
+    for name, ca_limits in limits.items():
+        place = str(name) if "://" in str(name) else str(name).lower()
+        read[place] = _read_ca(f"limits.{name}", str(name), ca_limits)
+    return read
 
 
 def _read_ca(where: str, place: str, content: Any) -> CaLimits:

@@ -16,8 +16,8 @@ from certwright.controllers.acme.clients import ResolvedIssuer
 from certwright.controllers.acme.waits import Wait
 from certwright.controllers.cache.secrets import Dependents, Secrets
 from certwright.controllers.requests.issuer_lister import KnownIssuers
-from certwright.issuers import acme_account, acme_account_key
-from certwright.issuers.acme_account_errors import AccountError
+from certwright.issuers import acme_account
+from certwright.issuers.acme_account import AccountError
 from certwright.issuers.contract import IssuerView
 from certwright.kube.api.core import Secret
 from certwright.kube.api.meta import ObjectKey, ObjectMeta
@@ -94,7 +94,7 @@ class IssuerResolver:
             return None
         namespace = self._issuers.secrets_of(reference, meta.namespace)
         secret = await self._read(ObjectKey(namespace, spec.private_key_secret_ref.name), meta.key)
-        key = acme_account_key.account_key(spec, secret.data if secret is not None else None)
+        key = acme_account.account_key(spec, secret.data if secret is not None else None)
         return (spec, key) if key is not None else None
 
     async def client_of(self, certificate: Certificate) -> AcmeClient | None:

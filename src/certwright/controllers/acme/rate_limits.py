@@ -20,10 +20,11 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from certwright.acme.ratelimits import published, recovery
+from certwright.acme.ratelimits import published
 from certwright.acme.ratelimits.decisions import Asking, WaitUntil
 from certwright.acme.ratelimits.ledger import RESERVED_FOR, Ledger
 from certwright.acme.ratelimits.published import Chosen
+from certwright.acme.ratelimits.state import FAILED, ISSUED, Seen, catch_up
 from certwright.controllers.acme.clients import ResolvedIssuer
 from certwright.controllers.acme.shared_ledger import SharedLedger
 from certwright.controllers.acme.waits import Wait
@@ -92,7 +93,7 @@ class OrderUsage:
             )
         )
 
-    def seen(self, order: Order, account: str, *, is_newer: bool) -> recovery.Seen:
+    def seen(self, order: Order, account: str, *, is_newer: bool) -> Seen:
         """What the Order shows after a restart. `is_newer`: it has changed since the ledger was written."""
         now, status = self._clock.now(), order.status
         by = now
@@ -100,9 +101,9 @@ class OrderUsage:
             by = min(now, _issued_by(status.certificate, now))
         elif status.is_final:
             by = status.failure_time or now
-        end = recovery.ISSUED if status.state == "valid" else recovery.FAILED if status.is_final else ""
+        end = ISSUED if status.state == "valid" else FAILED if status.is_final else ""
         asking = self.asking(order, account, replaces=bool(order.spec.replaces))
-        return recovery.Seen(asking, is_newer, bool(status.url), end, by, by)
+        return Seen(asking, is_newer, bool(status.url), end, by, by)
 
 
 def count(ledger: Ledger, order: Order, now: datetime, *, is_gone: bool) -> None:
@@ -371,7 +372,7 @@ class Ledgers:
     async def _load(self, book: _Book) -> None:
         is_saved = await book.shared.load()
         saved, flights = book.shared.saved, book.shared.ledger.flights
-        seen: list[recovery.Seen] = []
+        seen: list[Seen] = []
         counted_to: dict[str, tuple[int, str]] = {}
         for order, account in self._orders_at(book.shared.server):
             share = self._sharing.share_of(order.metadata.key)
@@ -386,7 +387,7 @@ class Ledgers:
             if is_newer or order.metadata.uid in flights or not order.status.is_final:
                 seen.append(self._usage.seen(order, account, is_newer=is_newer))
         now = self._clock.now()
-        book.shared.change(lambda ledger: recovery.catch_up(ledger, seen, now))
+        book.shared.change(lambda ledger: catch_up(ledger, seen, now))
         self._abandon_deleted(book, _MAY_ARRIVE if book.shared.is_shared else timedelta(0))
         for challenge in self._caches.challenges.cache.values():
             owner = controller_of(challenge.metadata)

@@ -21,7 +21,7 @@ import msgspec
 
 from certwright.acme.solvers.contract import Solver, Task
 from certwright.controllers.cache.event_handlers import key_of
-from certwright.issuers import acme_account_key
+from certwright.issuers import acme_account
 from certwright.kube.api.core import SECRETS
 from certwright.kube.api.errors import NotFound
 from certwright.kube.api.meta import ObjectKey
@@ -146,7 +146,7 @@ class Responses:
             secret = await self._client.get(SECRETS, spec.private_key_secret_ref.name, secrets_in)
         except NotFound:
             return None
-        key = acme_account_key.account_key(spec, secret.data)
+        key = acme_account.account_key(spec, secret.data)
         return key.thumbprint if key is not None else None
 
 

@@ -21,7 +21,7 @@ from certwright.acme.protocol.messages import TlsOptions
 from certwright.acme.protocol.orders import RevocationReason
 from certwright.acme.protocol.orders import revoke as revocation
 from certwright.controllers.cache.caches import recorded_signer
-from certwright.issuers import acme_account_key
+from certwright.issuers import acme_account
 from certwright.kit.outgoing import HTTPS_ONLY, ServerRules
 from certwright.kube.api.core import SECRETS
 from certwright.kube.api.errors import ApiError, NotFound
@@ -145,9 +145,9 @@ async def _account_key(client: Client, issuer: ACMEIssuer, namespace: str) -> Ac
         secret = await client.get(SECRETS, issuer.private_key_secret_ref.name, namespace)
     except ApiError as error:
         raise _NoAccountKey(f"{error} (namespace {namespace})") from error
-    key = acme_account_key.account_key(issuer, secret.data)
+    key = acme_account.account_key(issuer, secret.data)
     if key is None:
-        raise _NoAccountKey(acme_account_key.missing_key(issuer))
+        raise _NoAccountKey(acme_account.missing_key(issuer))
     return key
 
 

@@ -22,9 +22,8 @@ from certwright.issuers.contract import (
     Tools,
 )
 from certwright.issuers.vault.api import Denied, Rejected, SignedByVault, Unavailable, VaultError
-from certwright.issuers.vault.methods import BadSettings, StaticToken
 from certwright.issuers.vault.sessions import LoginRefused, Session, Sessions
-from certwright.issuers.vault.settings import problem_of, settings_of
+from certwright.issuers.vault.settings import BadSettings, StaticToken, problem_of, settings_of
 from certwright.pki import chain
 from certwright.pki.certificates import read_answer
 from certwright.pki.csr import CsrFacts, read_csr

@@ -16,8 +16,7 @@ import msgspec
 
 from certwright.issuers.contract import ServerTools
 from certwright.issuers.vault.api import Denied, Login, NoSuchPath, Rejected, VaultApi, VaultError
-from certwright.issuers.vault.methods import Method, StaticToken
-from certwright.issuers.vault.settings import Settings
+from certwright.issuers.vault.settings import Method, Settings, StaticToken
 from certwright.kit.outgoing import HttpClient
 from certwright.kube.util.caches import Lru
 

@@ -1,27 +1,106 @@
-"""Settings of a Vault issuer: what a spec and its Secrets stand for.
+"""Settings of a Vault issuer: what a spec and its Secrets stand for, and the methods of authentication.
 
-Source: cert-manager `internal/vault/vault.go` (order of the methods, default mount paths, audiences).
+The AWS method is a signed request for the caller's identity, which the server sends to AWS STS. The
+credentials are those of an IAM role that a ServiceAccount's token is exchanged for (IRSA), or this process's
+own if the operator allows that. A request is signed for each login and valid for minutes.
+
+Source: cert-manager `internal/vault/vault.go` (order of the methods, default mount paths, audiences); Vault
+API reference, `auth/*`; Vault documentation, "AWS auth method".
 """
 
 from __future__ import annotations
 
+import base64
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final, Protocol
+
 import msgspec
 
 from certwright.issuers.contract import GetSecret, IssuerView, ServerTools
-from certwright.issuers.vault.methods import BadSettings, LoginCall, Method, ServiceAccountLogin, StaticToken
-from certwright.kit.outgoing import ServerTls
+from certwright.kit.aws.credentials import AwsTools, CredentialSource, ambient_source
+from certwright.kit.aws.errors import AwsError
+from certwright.kit.aws.service import (
+    DEFAULT_REGION,
+    AwsEndpoint,
+    check_region,
+    endpoint_variables,
+    region_of,
+)
+from certwright.kit.aws.sts import AssumedRole, WebIdentity, caller_identity_request, sts_in
+from certwright.kit.outgoing import ServerRules, ServerTls
+from certwright.kube.api.errors import ApiError, Unreachable
 from certwright.pki.certificates import read_chain
 from certwright.pki.errors import PkiError
 from certwright.pki.keys import encode_private_key, load_private_key
 from certwright.resources.issuer import (
-    VaultAppRole,
     VaultAWS,
-    VaultClientCertificate,
     VaultIssuer,
     VaultKubernetes,
 )
 from certwright.resources.names import CA_CERT_KEY, TLS_CERT_KEY, TLS_PRIVATE_KEY_KEY
-from certwright.resources.references import SecretKeySelector
+from certwright.resources.references import SecretKeySelector, ServiceAccountRef
+
+_FIELD: Final = "spec.vault.auth.aws"
+_AUDIENCE: Final = "sts.amazonaws.com"
+_GLOBAL: Final = AwsEndpoint("https://sts.amazonaws.com", DEFAULT_REGION)
+"""What Vault's own clients sign for, and its AWS method sends to, unless a region is set."""
+_SERVER_ID: Final = "x-vault-aws-iam-server-id"
+
+
+class BadSettings(Exception):
+    """The spec, or a Secret that it names, cannot be used. The message is one sentence with the fix."""
+
+    def __init__(self, message: str, *, secret: str = "", is_missing: bool = False) -> None:
+        super().__init__(message)
+        self.secret = secret
+        self.is_missing = is_missing
+
+
+class Method(Protocol):
+    """A way to log in. A frozen dataclass: with equal methods a token is used again."""
+
+    async def call(self, servers: ServerTools, now: datetime) -> LoginCall:
+        """The login request. Raises `BadSettings`."""
+
+
+@dataclass(frozen=True, slots=True)
+class StaticToken:
+    """A token from a Secret; no login."""
+
+    token: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class LoginCall:
+    """A login at `path` (begins with `/v1/`) with these fields."""
+
+    path: str
+    fields: tuple[tuple[str, str], ...] = field(repr=False)
+
+    async def call(self, servers: ServerTools, now: datetime) -> LoginCall:  # noqa: ARG002
+        return self
+
+
+class ServiceAccountLogin(msgspec.Struct, frozen=True):
+    """A login by the Kubernetes method, for which a ServiceAccount's token is requested each time."""
+
+    path: str
+    role: str
+    account: str
+    audiences: tuple[str, ...]
+
+    async def call(self, servers: ServerTools, now: datetime) -> LoginCall:  # noqa: ARG002
+        try:
+            jwt = await servers.get_token(self.account, self.audiences)
+        except (ApiError, Unreachable) as error:
+            raise BadSettings(
+                f'no token of the ServiceAccount "{self.account}" in '
+                f"spec.vault.auth.kubernetes.serviceAccountRef: {error}"
+            ) from error
+        return LoginCall(self.path, (("role", self.role), ("jwt", jwt)))
 
 
 class Settings(msgspec.Struct, frozen=True):
@@ -70,20 +149,17 @@ def problem_of(spec: VaultIssuer) -> str:
         if not auth.app_role.secret_ref.key:
             return "Vault AppRole auth requires secretRef.key"
     if auth.kubernetes is not None:
-        return _kubernetes_problem(auth.kubernetes)
+        if not auth.kubernetes.role:
+            return "Vault Kubernetes auth requires a role to be set"
+        secret = auth.kubernetes.secret_ref is not None and bool(auth.kubernetes.secret_ref.name)
+        ref = auth.kubernetes.service_account_ref
+        account = ref is not None and bool(ref.name)
+        if secret and account:
+            return "Vault Kubernetes auth cannot be used with both secretRef.name and serviceAccountRef.name"
+        if not secret and not account:
+            return "Vault Kubernetes auth requires either secretRef.name or serviceAccountRef.name to be set"
+        return ""
     return _aws_problem(auth.aws) if auth.aws is not None else ""
-
-
-def _kubernetes_problem(method: VaultKubernetes) -> str:
-    if not method.role:
-        return "Vault Kubernetes auth requires a role to be set"
-    secret = method.secret_ref is not None and bool(method.secret_ref.name)
-    account = method.service_account_ref is not None and bool(method.service_account_ref.name)
-    if secret and account:
-        return "Vault Kubernetes auth cannot be used with both secretRef.name and serviceAccountRef.name"
-    if not secret and not account:
-        return "Vault Kubernetes auth requires either secretRef.name or serviceAccountRef.name to be set"
-    return ""
 
 
 def _aws_problem(method: VaultAWS) -> str:
@@ -136,30 +212,20 @@ async def _credentials(
         token = await _line(get_secret, auth.token_secret_ref, "token", where)
         return StaticToken(token)
     if auth.app_role is not None:
-        return await _app_role(auth.app_role, get_secret)
+        where = "spec.vault.auth.appRole.secretRef"
+        secret_id = await _line(get_secret, auth.app_role.secret_ref, "secretId", where)
+        path = (auth.app_role.path or "approle").strip("/")
+        return LoginCall(
+            f"/v1/auth/{path}/login", (("role_id", auth.app_role.role_id.strip()), ("secret_id", secret_id))
+        )
     if auth.client_certificate is not None:
-        return _client_certificate(auth.client_certificate)
+        fields = (("name", auth.client_certificate.name),) if auth.client_certificate.name else ()
+        return LoginCall(f"{_mount(auth.client_certificate.mount_path, '/v1/auth/cert')}/login", fields)
     if auth.kubernetes is not None:
         return await _kubernetes(issuer, spec, auth.kubernetes, get_secret)
     if auth.aws is not None:
-        from certwright.issuers.vault.aws import aws_login  # loads kit/aws, with an XML parser: 0.9 MB
-
         return aws_login(issuer, auth.aws, f"{_mount(auth.aws.mount_path, '/v1/auth/aws')}/login", servers)
     raise BadSettings("spec.vault.auth has no method that this version knows")
-
-
-async def _app_role(method: VaultAppRole, get_secret: GetSecret) -> LoginCall:
-    where = "spec.vault.auth.appRole.secretRef"
-    secret_id = await _line(get_secret, method.secret_ref, "secretId", where)
-    path = (method.path or "approle").strip("/")
-    return LoginCall(
-        f"/v1/auth/{path}/login", (("role_id", method.role_id.strip()), ("secret_id", secret_id))
-    )
-
-
-def _client_certificate(method: VaultClientCertificate) -> LoginCall:
-    fields = (("name", method.name),) if method.name else ()
-    return LoginCall(f"{_mount(method.mount_path, '/v1/auth/cert')}/login", fields)
 
 
 async def _kubernetes(
@@ -218,3 +284,91 @@ async def _line(get_secret: GetSecret, ref: SecretKeySelector, default_key: str,
             secret=ref.name,
         )
     return text
+
+
+class AwsLogin(msgspec.Struct, frozen=True):
+    """A login with the identity of `source`. `sts` is the endpoint that the request is signed for,
+    `server_id` the value of the header X-Vault-AWS-IAM-Server-ID (empty: none)."""
+
+    path: str
+    role: str
+    source: CredentialSource
+    sts: AwsEndpoint
+    server_id: str
+
+    async def call(self, servers: ServerTools, now: datetime) -> LoginCall:
+        """The login with a new signature. Raises `BadSettings`."""
+        tools = AwsTools(servers.trusted_client, lambda: now)
+        try:
+            credentials = await self.source.fetch(tools)
+        except AwsError as error:
+            raise BadSettings(f"no credentials for {_FIELD}: {error}") from error
+        headers = ((_SERVER_ID, self.server_id),) if self.server_id else ()
+        request = caller_identity_request(self.sts, credentials, now, headers)
+        signed = json.dumps({name: [value] for name, value in request.headers}).encode()
+        return LoginCall(
+            self.path,
+            (
+                ("role", self.role),
+                ("iam_http_request_method", request.method),
+                ("iam_request_url", _base64(request.url.encode())),
+                ("iam_request_body", _base64(request.body)),
+                ("iam_request_headers", _base64(signed)),
+            ),
+        )
+
+
+def aws_login(issuer: IssuerView, method: VaultAWS, path: str, servers: ServerTools) -> AwsLogin:
+    """The login at `path` that the method stands for. Raises `BadSettings`."""
+    try:
+        region = check_region(method.region, f"{_FIELD}.region") if method.region else ""
+        region = region or region_of(servers.environment)
+        # Not the global endpoint: a token is exchanged in the region, as AWS advises.
+        exchange = _endpoint(sts_in(region), servers.environment)
+        source = _source(issuer, method, exchange, servers)
+    except AwsError as error:
+        raise BadSettings(str(error)) from error
+    sts = _endpoint(sts_in(region) if region else _GLOBAL, servers.environment)
+    return AwsLogin(path, method.role, source, sts, method.vault_header_value)
+
+
+def _endpoint(default: AwsEndpoint, environment: Mapping[str, str]) -> AwsEndpoint:
+    """The endpoint that the operator names in the environment, which may be `http`; else AWS's own."""
+    url = next((environment[name] for name in endpoint_variables("STS") if environment.get(name)), "")
+    return AwsEndpoint(url.rstrip("/"), default.region, ServerRules(allow_http=True)) if url else default
+
+
+def _source(
+    issuer: IssuerView, method: VaultAWS, exchange: AwsEndpoint, servers: ServerTools
+) -> CredentialSource:
+    if method.service_account_ref is not None:
+        return _web_identity(method.service_account_ref, method.iam_role_arn, exchange, servers)
+    if not servers.allows_ambient(issuer.kind):
+        raise BadSettings(
+            f"{_FIELD} has no serviceAccountRef, and ambient credentials are not allowed for this issuer; "
+            "give serviceAccountRef and iamRoleArn, or start certwright with --issuer-ambient-credentials "
+            "(for a ClusterIssuer --cluster-issuer-ambient-credentials)"
+        )
+    base, role = ambient_source(servers.environment, exchange), method.iam_role_arn
+    return AssumedRole(role=role, base=base, endpoint=exchange) if role else base
+
+
+def _web_identity(
+    account: ServiceAccountRef, role: str, exchange: AwsEndpoint, servers: ServerTools
+) -> WebIdentity:
+    audiences = tuple(account.audiences) or (_AUDIENCE,)
+
+    async def get_token() -> str:
+        try:
+            return await servers.get_token(account.name, audiences)
+        except (ApiError, Unreachable) as error:
+            raise AwsError(
+                f'no token of the ServiceAccount "{account.name}" in {_FIELD}.serviceAccountRef: {error}'
+            ) from error
+
+    identity = f"ServiceAccount {account.name} ({', '.join(audiences)})"
+    return WebIdentity(role=role, identity=identity, get_token=get_token, endpoint=exchange)
+
+
+def _base64(value: bytes) -> str:
+    return base64.b64encode(value).decode()

@@ -3,17 +3,62 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
-from typing import Any, Final
+from datetime import datetime, timedelta
+from typing import Any, Final, NamedTuple, Protocol
 
+import msgspec
+
+from certwright.issuers.venafi.policies import ZonePolicy
 from certwright.kit.outgoing import HttpAnswer, HttpClient, ServerError, place_of, quote
 from certwright.kit.retry_after import parse_retry_after
+from certwright.pki.csr import CsrFacts
 
 _MOST_ERRORS: Final = 3
-
 Headers = tuple[tuple[str, str], ...]
+
+
+class CustomField(NamedTuple):
+    """A custom field of the certificate object, from the annotation `custom-fields`."""
+
+    name: str
+    value: str
+
+
+class CertificateOrder(msgspec.Struct, frozen=True):
+    """An order of one certificate."""
+
+    csr_pem: str
+    csr: CsrFacts
+    lifetime: timedelta
+    custom_fields: Sequence[CustomField] = ()
+
+
+class ProductClient(Protocol):
+    """The calls of one product, with a token or key as their first argument. Methods raise `VenafiError`."""
+
+    async def check_credentials(self, token: str) -> None:
+        """Return if the server accepts the token."""
+
+    async def read_zone(self, token: str) -> ZonePolicy:
+        """The zone of the issuer. Raises `Refused` for one that does not exist."""
+
+    def pickup_id(self, csr: CsrFacts) -> str:
+        """The pickup ID that an order for this signing request will have, if it is known before; empty: the
+        server chooses it."""
+
+    async def place(self, token: str, order: CertificateOrder, zone: ZonePolicy) -> str:
+        """Order a certificate; the pickup ID."""
+
+    async def fetch(self, token: str, pickup_id: str) -> str | None:
+        """The certificate with its chain (PEM, leaf first); None: not issued yet.
+
+        Raises `Refused` if the order does not exist or has failed.
+        """
+
+    async def check_reachable(self) -> None:
+        """Return if the server answers at all; without credentials, and at no cost. Raises `Unavailable`."""
 
 
 class VenafiError(Exception):

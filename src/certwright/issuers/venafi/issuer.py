@@ -5,11 +5,13 @@ order, so it is saved before; then an order whose answer was lost is fetched, ne
 choose it, so it is saved before anything else is done.
 
 Source: cert-manager `pkg/issuer/venafi/setup.go` (reasons and messages of the condition) and
-`pkg/controller/certificaterequests/venafi/venafi.go` (of the request).
+`pkg/controller/certificaterequests/venafi/venafi.go` (of the request), `custom_fields.go` (what wins).
 """
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Final
 
@@ -23,10 +25,15 @@ from certwright.issuers.contract import (
     SigningRequest,
     Tools,
 )
-from certwright.issuers.venafi.calls import Unauthorized, Unavailable, VenafiError
-from certwright.issuers.venafi.custom_fields import BadCustomFields, merge, parse_custom_fields
+from certwright.issuers.venafi.calls import (
+    CertificateOrder,
+    CustomField,
+    Unauthorized,
+    Unavailable,
+    VenafiError,
+    mapping,
+)
 from certwright.issuers.venafi.orders import INIT_ERROR, REQUEST_ERROR, Orders, failing
-from certwright.issuers.venafi.products import CertificateOrder
 from certwright.issuers.venafi.sessions import Session, Sessions
 from certwright.issuers.venafi.settings import BadSettings, Product, Settings, StaticKey, settings_of
 from certwright.issuers.venafi.tokens import LoginRefused
@@ -35,9 +42,10 @@ from certwright.pki.errors import PkiError
 from certwright.pki.names import NO_SUBJECT
 from certwright.resources import reasons
 from certwright.resources.causes import Cause
-from certwright.resources.issuer import VenafiIssuer
 from certwright.resources.names import VENAFI_CUSTOM_FIELDS, VENAFI_PICKUP_ID
 
+_TYPES: Final = ("", "Plain")
+_SHAPE: Final = 'write a JSON array such as [{"name": "Owner", "value": "web team"}]'
 STARTED: Final = "Certificate Manager issuer started"
 """cert-manager's reason and message of a ready issuer."""
 _SETUP: Final = "Failed to setup Certificate Manager issuer"
@@ -53,10 +61,46 @@ _NO_SUBJECT: Final = (
     "Certificate requests submitted to Venafi issuers must have the 'commonName' field or at least one other "
     "subject field set."
 )
-
 _CHECK_AGAIN: Final = timedelta(seconds=15)
 """Until the next check of a server that does not work."""
 _CHECK_ANYWAY: Final = timedelta(hours=1)
+
+
+class BadCustomFields(ValueError):
+    """The annotation cannot be used. The message is one sentence with the fix."""
+
+
+def merge(issuers: Sequence[CustomField], requests: Sequence[CustomField]) -> tuple[CustomField, ...]:
+    """All fields; of a name that both set, the request's values alone."""
+    named = {field.name for field in requests}
+    return (*(field for field in issuers if field.name not in named), *requests)
+
+
+def parse_custom_fields(annotations: Mapping[str, str]) -> tuple[CustomField, ...]:
+    """The custom fields in an object's annotations. Raises `BadCustomFields`."""
+    text = annotations.get(VENAFI_CUSTOM_FIELDS, "")
+    if not text:
+        return ()
+    try:
+        listed = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise BadCustomFields(f"the annotation {VENAFI_CUSTOM_FIELDS} is not JSON; {_SHAPE}") from error
+    if not isinstance(listed, list):
+        raise BadCustomFields(f"the annotation {VENAFI_CUSTOM_FIELDS} is not a JSON array; {_SHAPE}")
+    return tuple(map(_field, listed))
+
+
+def _field(item: object) -> CustomField:
+    name, value, kind = (mapping(item).get(key, "") for key in ("name", "value", "type"))
+    if not isinstance(name, str) or not name or not isinstance(value, str):
+        raise BadCustomFields(
+            f'an item of the annotation {VENAFI_CUSTOM_FIELDS} has no "name" and "value" of text; {_SHAPE}'
+        )
+    if kind not in _TYPES:
+        raise BadCustomFields(
+            f'the type of "{name}" in the annotation {VENAFI_CUSTOM_FIELDS} is not Plain; leave it out'
+        )
+    return CustomField(name, value)
 
 
 class Venafi:
@@ -141,7 +185,8 @@ class Venafi:
         return ""
 
     async def _session(self, issuer: IssuerView, tools: Tools, servers: ServerTools) -> Session:
-        settings = await settings_of(_spec(issuer), tools.get_secret)
+        assert issuer.spec.venafi is not None, "table.kind_of chose this implementation because of it"
+        settings = await settings_of(issuer.spec.venafi, tools.get_secret)
         fix = _TPP_TRUST_FIX if settings.product is Product.TPP else _TRUST_FIX
         try:
             return self._sessions.get(
@@ -173,11 +218,6 @@ async def _check_zone(session: Session, tools: Tools) -> Checked:
         event=reasons.READY,
         is_answered=True,
     )
-
-
-def _spec(issuer: IssuerView) -> VenafiIssuer:
-    assert issuer.spec.venafi is not None, "table.kind_of chose this implementation because of it"
-    return issuer.spec.venafi
 
 
 def _not_now(reason: str, message: str) -> Checked:

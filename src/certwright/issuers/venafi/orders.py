@@ -14,9 +14,8 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from certwright.issuers.contract import Failed, Outcome, Pending, Signed, Tools
-from certwright.issuers.venafi.calls import Refused, Unavailable
+from certwright.issuers.venafi.calls import CertificateOrder, Refused, Unavailable
 from certwright.issuers.venafi.policies import violation_of
-from certwright.issuers.venafi.products import CertificateOrder
 from certwright.issuers.venafi.sessions import Session
 from certwright.kube.api.meta import ObjectMeta
 from certwright.kube.util.caches import Lru

@@ -101,14 +101,10 @@ class KeyRules(msgspec.Struct, frozen=True, kw_only=True):
         if is_rsa:
             is_listed = self.rsa_sizes is None or plan.size in self.rsa_sizes
             return "" if is_listed and plan.size >= self.rsa_minimum else "spec.privateKey.size"
-        if self.curves is None or _curve(plan) in self.curves:
-            return ""
         is_curve = plan.algorithm is KeyAlgorithm.ECDSA
+        if self.curves is None or (f"P{plan.size}" if is_curve else "ED25519") in self.curves:
+            return ""
         return "spec.privateKey.size" if is_curve else "spec.privateKey.algorithm"
-
-
-def _curve(plan: KeyPlan) -> str:
-    return f"P{plan.size}" if plan.algorithm is KeyAlgorithm.ECDSA else "ED25519"
 
 
 class ZonePolicy(msgspec.Struct, frozen=True, kw_only=True):

@@ -15,6 +15,7 @@ from urllib.parse import quote, urlencode
 from certwright.issuers.venafi.calls import (
     Answer,
     Calls,
+    CertificateOrder,
     Headers,
     Refused,
     Unavailable,
@@ -23,7 +24,6 @@ from certwright.issuers.venafi.calls import (
     texts_of,
 )
 from certwright.issuers.venafi.policies import Allowed, KeyRules, OneOf, Patterns, ZonePolicy
-from certwright.issuers.venafi.products import CertificateOrder
 from certwright.issuers.venafi.settings import ClientCredentials, Product, Settings
 from certwright.issuers.venafi.tokens import Token
 from certwright.kit.outgoing import quote as quoted
@@ -126,18 +126,15 @@ class SaasClient:
                 reason = quoted(text_of(mapping(request.get("errorInformation")).get("message")))
                 raise Refused("the server has failed the request" + (f": {reason}" if reason else ""), 400)
             case "ISSUED":
-                return await self._contents(token, texts_of(request.get("certificateIds")))
+                ids = texts_of(request.get("certificateIds"))
+                if not ids or not _ID.fullmatch(ids[0]):
+                    return None
+                url = f"{self._server}/outagedetection/v1/certificates/{ids[0]}/contents"
+                url += "?chainOrder=EE_FIRST&format=PEM"
+                answer = await self._calls.get(url, self._headers(token), is_text=True, accepted=(409,))
+                return answer.text if answer.status == 200 else None
             case _:
                 return None
-
-    async def _contents(self, token: str, ids: tuple[str, ...]) -> str | None:
-        if not ids or not _ID.fullmatch(ids[0]):
-            return None
-        url = (
-            f"{self._server}/outagedetection/v1/certificates/{ids[0]}/contents?chainOrder=EE_FIRST&format=PEM"
-        )
-        answer = await self._calls.get(url, self._headers(token), is_text=True, accepted=(409,))
-        return answer.text if answer.status == 200 else None
 
     async def _template(self, token: str) -> Mapping[str, Any]:
         content = (await self._get("v1/certificateissuingtemplates", token)).data

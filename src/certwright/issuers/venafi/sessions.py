@@ -7,9 +7,8 @@ from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
 from typing import Final, TypeVar
 
-from certwright.issuers.venafi.calls import Calls
+from certwright.issuers.venafi.calls import Calls, ProductClient
 from certwright.issuers.venafi.policies import ZonePolicy
-from certwright.issuers.venafi.products import ProductClient
 from certwright.issuers.venafi.saas import SaasClient
 from certwright.issuers.venafi.settings import ClientCredentials, Password, Product, Settings, StaticKey
 from certwright.issuers.venafi.tokens import Tokens

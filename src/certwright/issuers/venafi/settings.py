@@ -10,7 +10,7 @@ import msgspec
 
 from certwright.issuers.contract import GetSecret
 from certwright.kit.outgoing import ServerTls
-from certwright.resources.issuer import VenafiIssuer, VenafiNGTS, VenafiTPP
+from certwright.resources.issuer import VenafiIssuer, VenafiNGTS
 from certwright.resources.names import CA_CERT_KEY
 from certwright.resources.references import SecretKeySelector
 
@@ -87,7 +87,14 @@ async def settings_of(spec: VenafiIssuer, get_secret: GetSecret) -> Settings:
     if not spec.zone.strip():
         raise BadSettings("spec.venafi.zone is empty; name the policy zone")
     if spec.tpp is not None:
-        return await _tpp(spec.zone, spec.tpp, get_secret)
+        server = spec.tpp.url.rstrip("/")
+        if server.lower().endswith(_TPP_PATH):
+            server = server[: -len(_TPP_PATH)]
+        ca = spec.tpp.ca_bundle
+        if not ca and (ref := spec.tpp.ca_bundle_secret_ref) is not None:
+            ca = await _value(get_secret, ref, CA_CERT_KEY, "spec.venafi.tpp.caBundleSecretRef")
+        credentials = await _tpp_credentials(spec.tpp.credentials_ref.name, get_secret)
+        return Settings(Product.TPP, server, spec.zone, credentials, ServerTls(ca_pem=ca))
     if spec.cloud is not None:
         where = "spec.venafi.cloud.apiTokenSecretRef"
         ref = spec.cloud.api_token_secret_ref
@@ -97,17 +104,6 @@ async def settings_of(spec: VenafiIssuer, get_secret: GetSecret) -> Settings:
     if spec.ngts is not None:
         return await _ngts(spec.zone, spec.ngts, get_secret)
     raise BadSettings("spec.venafi names no product; give one of tpp, cloud and ngts")
-
-
-async def _tpp(zone: str, spec: VenafiTPP, get_secret: GetSecret) -> Settings:
-    server = spec.url.rstrip("/")
-    if server.lower().endswith(_TPP_PATH):
-        server = server[: -len(_TPP_PATH)]
-    ca = spec.ca_bundle
-    if not ca and (ref := spec.ca_bundle_secret_ref) is not None:
-        ca = await _value(get_secret, ref, CA_CERT_KEY, "spec.venafi.tpp.caBundleSecretRef")
-    credentials = await _tpp_credentials(spec.credentials_ref.name, get_secret)
-    return Settings(Product.TPP, server, zone, credentials, ServerTls(ca_pem=ca))
 
 
 async def _tpp_credentials(secret: str, get_secret: GetSecret) -> Credentials:

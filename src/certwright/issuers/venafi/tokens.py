@@ -71,7 +71,7 @@ class Tokens:
         """
         async with self._token_lock:
             kept, now = self._kept, self._now()
-            if kept is not None and kept.is_due(now) and self._can_refresh(kept):
+            if kept is not None and kept.is_due(now) and self._refresh is not None and kept.token.refresh:
                 kept = await self._refreshed(kept.token)
             elif kept is not None and kept.is_over(now):
                 kept = None
@@ -93,9 +93,6 @@ class Tokens:
             if self._kept is not None and self._kept.token.value == token:
                 self._kept = None
             return await call(await self.get())
-
-    def _can_refresh(self, kept: _Kept) -> bool:
-        return self._refresh is not None and bool(kept.token.refresh)
 
     async def _refreshed(self, token: Token) -> _Kept | None:
         """The refreshed token; None if only a login helps."""

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from certwright.issuers.venafi.calls import (
     Calls,
+    CertificateOrder,
     Headers,
     Refused,
     Unavailable,
@@ -21,7 +22,6 @@ from certwright.issuers.venafi.calls import (
     texts_of,
 )
 from certwright.issuers.venafi.policies import Allowed, Domains, KeyRules, OneOf, ZonePolicy
-from certwright.issuers.venafi.products import CertificateOrder
 from certwright.issuers.venafi.settings import Password, Settings
 from certwright.issuers.venafi.tokens import Token
 from certwright.pki.csr import CsrFacts
