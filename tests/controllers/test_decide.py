@@ -10,13 +10,13 @@ import pytest
 
 from certwright.controllers.backoff import Limits
 from certwright.controllers.certificates import reconcile
-from certwright.controllers.certificates.contention import Fights
+from certwright.controllers.certificates.contention import SecretContention
 from certwright.controllers.certificates.draft import Draft
 from certwright.controllers.certificates.issuing import Issuing
 from certwright.controllers.certificates.keys import Keys
 from certwright.controllers.certificates.readiness import Readiness
 from certwright.controllers.certificates.reconcile import Decides
-from certwright.controllers.certificates.secret_sync import CONFLICT, Upkeep
+from certwright.controllers.certificates.secret_sync import CONFLICT, SecretSync
 from certwright.controllers.certificates.snapshot import Snapshot
 from certwright.controllers.certificates.trigger import Trigger
 from certwright.kube.api import conditions
@@ -33,7 +33,14 @@ BROKEN = {"tls.key": DATA["tls.key"]}
 def steps() -> tuple[Decides, ...]:
     """The steps that own a part of the status, in their order."""
     limits = Limits()
-    return (Fights(limits), Trigger(limits), Keys(OperatorPolicy()), Issuing(limits), Upkeep(), Readiness())
+    return (
+        SecretContention(limits),
+        Trigger(limits),
+        Keys(OperatorPolicy()),
+        Issuing(limits),
+        SecretSync(),
+        Readiness(),
+    )
 
 
 def apply(draft: Draft) -> None:

@@ -24,7 +24,7 @@ from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES, CLUST
 from controllers.crashes import Handler, Ledger, Outage, Unreliable, is_write
 from controllers.scene import SELF_SIGNED, Scene, make_certificate, make_cluster_issuer
 from controllers.stages import NEVER, STAGES, Stage, shape_of, staged
-from controllers.test_secret_fights import OTHER_KEY, Rival
+from controllers.test_contention import OTHER_KEY, Rival
 from support.world import CONTROLLER, World, make_world
 
 MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)

@@ -38,7 +38,7 @@ from certwright.controllers.cainjector.targets import KINDS as CA_TARGETS
 from certwright.controllers.certificates.parsed import Facts
 from certwright.controllers.certificates.reconcile import CertificateReconciler, enabled_steps
 from certwright.controllers.context import USER_AGENT, Context
-from certwright.controllers.deliveries.cache import follow_deliveries, wake_deliveries
+from certwright.controllers.deliveries.cache import enqueue_deliveries, follow_deliveries
 from certwright.controllers.deliveries.hooks import Hooks
 from certwright.controllers.deliveries.reconcile import DeliveryReconciler, Tools
 from certwright.controllers.issuer_gate import issuance_of
@@ -284,8 +284,8 @@ class Wiring(Context):
         # Before the key is enqueued.
         caches.certificates.add_handler(self.gate.certificate_changed)
         caches.certificates.add_handler(self.renewals.certificate_changed)
-        events.wake_certificates(caches, add)
-        events.wake_with_secrets(caches.secrets, add, certificates.dependents)
+        events.enqueue_certificates(caches, add)
+        events.enqueue_with_secrets(caches.secrets, add, certificates.dependents)
         self.gate.on_release(self._enqueue_issuance)
         # The CA is known Certificate by Certificate.
         add = self._add("authorities", self.authorities, workers=1, is_divided=False, yields_when_idle=False)
@@ -315,10 +315,10 @@ class Wiring(Context):
             members=self._members,
         )
         add = self._add("certificaterequests", requests, self._urgency.requests, is_shared=True)
-        events.wake_requests(caches, add)
-        events.wake_with_member(caches, add)
-        events.wake_with_issuer(caches, add, caches.requests_for)
-        events.wake_with_secrets(caches.secrets, add, requests.dependents)
+        events.enqueue_requests(caches, add)
+        events.enqueue_with_member(caches, add)
+        events.enqueue_with_issuer(caches, add, caches.requests_for)
+        events.enqueue_with_secrets(caches.secrets, add, requests.dependents)
         if caches.signing_requests is None:
             return
         signing_requests = SigningRequestReconciler(
@@ -332,32 +332,32 @@ class Wiring(Context):
             secrets_in=lambda signer: signer.namespace or self.secrets_of_cluster_issuers,
         )
         add = self._add("certificatesigningrequests", signing_requests)
-        events.wake_own(caches.signing_requests, add)
-        events.wake_with_order(caches, add, CERTIFICATE_SIGNING_REQUESTS)
-        events.wake_with_issuer(caches, add, caches.signing_requests_for)
-        events.wake_with_secrets(caches.secrets, add, signing_requests.dependents)
+        events.enqueue_own(caches.signing_requests, add)
+        events.enqueue_with_order(caches, add, CERTIFICATE_SIGNING_REQUESTS)
+        events.enqueue_with_issuer(caches, add, caches.signing_requests_for)
+        events.enqueue_with_secrets(caches.secrets, add, signing_requests.dependents)
 
     def _add_issuers(self) -> None:
         caches, checked = self.caches, self.gate.checked
         if table.ISSUERS in self.enabled:
             issuers = IssuerReconciler(caches.issuers, self._tools, checked)
             add = self._add("issuers", issuers, is_shared=True)
-            events.wake_issuers(caches.issuers, add)
-            events.wake_with_secrets(caches.secrets, add, issuers.dependents)
+            events.enqueue_issuers(caches.issuers, add)
+            events.enqueue_with_secrets(caches.secrets, add, issuers.dependents)
         if table.CLUSTER_ISSUERS in self.enabled and caches.cluster_issuers is not None:
             secrets_in = self.secrets_of_cluster_issuers
             cluster_issuers = IssuerReconciler(caches.cluster_issuers, self._tools, checked, secrets_in)
             add = self._add("clusterissuers", cluster_issuers)
-            events.wake_issuers(caches.cluster_issuers, add)
-            events.wake_with_secrets(caches.secrets, add, cluster_issuers.dependents)
+            events.enqueue_issuers(caches.cluster_issuers, add)
+            events.enqueue_with_secrets(caches.secrets, add, cluster_issuers.dependents)
         if table.ISSUER_SETS in self.enabled:
             sets = caches.sets.namespaced
             add = self._add("issuersets", SetReconciler(sets, self._members, self.toolbox))
-            events.wake_sets(caches, add, sets)
+            events.enqueue_sets(caches, add, sets)
         if table.CLUSTER_ISSUER_SETS in self.enabled and caches.sets.cluster is not None:
             cluster_sets = caches.sets.cluster
             add = self._add("clusterissuersets", SetReconciler(cluster_sets, self._members, self.toolbox))
-            events.wake_sets(caches, add, cluster_sets)
+            events.enqueue_sets(caches, add, cluster_sets)
 
     def _add_acme(self) -> None:
         caches = self.caches
@@ -365,10 +365,10 @@ class Wiring(Context):
             first = OrderPrecedence(caches, self._urgency, self.challenges.is_proven)
             add = self._add("orders", self._orders, Precedence(first.rank, first.flow), is_shared=True)
             self.ledgers.start(add)
-            events.wake_orders(caches, add)
-            events.wake_with_issuer(caches, add, caches.orders_for)
-            events.wake_orders_with_member(caches, add)
-            events.wake_with_secrets(caches.secrets, add, self._dependents)
+            events.enqueue_orders(caches, add)
+            events.enqueue_with_issuer(caches, add, caches.orders_for)
+            events.enqueue_orders_with_member(caches, add)
+            events.enqueue_with_secrets(caches.secrets, add, self._dependents)
         if self._has_challenges:
             seen = ChallengePrecedence(caches, self.challenges.is_seen)
             add = self._add(
@@ -379,10 +379,10 @@ class Wiring(Context):
                 is_shared=True,
                 yields_when_idle=False,
             )
-            events.wake_challenges(caches, add)
-            events.wake_refused(caches, add, self.challenges.refused)
-            events.wake_with_issuer(caches, add, caches.challenges_for)
-            events.wake_with_secrets(caches.secrets, add, self._dependents)
+            events.enqueue_challenges(caches, add)
+            events.enqueue_refused(caches, add, self.challenges.refused)
+            events.enqueue_with_issuer(caches, add, caches.challenges_for)
+            events.enqueue_with_secrets(caches.secrets, add, self._dependents)
 
     def _add_shims(self) -> None:
         self.sources = sources = follow_sources(
@@ -400,8 +400,8 @@ class Wiring(Context):
                 lacks_issuer=self.issuers.lacks,
             )
             add = self._add(name, shim, is_shared=is_shared)
-            shim_handlers.wake_own(informer, add)
-            shim_handlers.wake_with_certificates(informer, self.caches, add)
+            shim_handlers.enqueue_own(informer, add)
+            shim_handlers.enqueue_with_certificates(informer, self.caches, add)
             return add
 
         if sources.ingresses is not None:
@@ -418,7 +418,7 @@ class Wiring(Context):
         ):
             if listener_sets is not None:
                 add = add_shim(name, listener_sets, is_shared=is_shared)
-                shim_handlers.wake_with_parents(listener_sets, sources, add)
+                shim_handlers.enqueue_with_parents(listener_sets, sources, add)
 
     def _add_others(self) -> None:
         caches, client, settings = self.caches, self.toolbox.client, self.settings
@@ -432,9 +432,9 @@ class Wiring(Context):
             )
             # By the Certificate of the CA.
             add = self._add(f"cainjector-{informer.kind.plural}", injector, workers=1, is_divided=False)
-            events.wake_own(informer, add)
-            cainjector.wake_with_certificates(informer, caches, add)
-            events.wake_with_secrets(caches.secrets, add, injector.dependents)
+            events.enqueue_own(informer, add)
+            cainjector.enqueue_with_certificates(informer, caches, add)
+            events.enqueue_with_secrets(caches.secrets, add, injector.dependents)
         self.deliveries: Informer[Delivery] | None = None
         options = settings.deliveries
         if table.DELIVERIES in self.enabled and options.roots:
@@ -446,8 +446,8 @@ class Wiring(Context):
             add = self._add(
                 "deliveries", deliveries, is_divided=False, is_shared=True, yields_when_idle=False
             )
-            wake_deliveries(self.deliveries, caches, options, add)
-            events.wake_with_secrets(caches.secrets, add, deliveries.dependents)
+            enqueue_deliveries(self.deliveries, caches, options, add)
+            events.enqueue_with_secrets(caches.secrets, add, deliveries.dependents)
         probe_acme = self._resolver.probe
         breakers = BreakerReconciler(
             self.gate,

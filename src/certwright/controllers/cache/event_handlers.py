@@ -83,7 +83,7 @@ def sharing(caches: Caches, certificate: Certificate | None) -> Sequence[ObjectK
     return caches.certificate_keys_for(target)
 
 
-def wake_certificates(caches: Caches, enqueue: Add) -> None:
+def enqueue_certificates(caches: Caches, enqueue: Add) -> None:
     """Enqueue Certificates for their own events, and for those of their requests and Secrets."""
 
     def add(key: ObjectKey) -> None:
@@ -108,13 +108,13 @@ def wake_certificates(caches: Caches, enqueue: Add) -> None:
     caches.secrets.add_handler(secret_changed)
 
 
-def wake_own(informer: Informer[Any] | None, add: Add) -> None:
+def enqueue_own(informer: Informer[Any] | None, add: Add) -> None:
     """Enqueue the objects of an informer, which exists, for their own events."""
     assert informer is not None
     informer.add_handler(lambda old, new: add(key_of(old, new)))
 
 
-def wake_issuers(informer: Informer[Any] | None, add: Add) -> None:
+def enqueue_issuers(informer: Informer[Any] | None, add: Add) -> None:
     """Enqueue the issuers of an informer, which exists, for their own events, except for the verdict of their
     own check and for records of their breaker: checking an issuer may cost its server requests."""
     assert informer is not None
@@ -148,7 +148,7 @@ def _without_breaker(issuer: Issuer | ClusterIssuer) -> Issuer | ClusterIssuer:
     return msgspec.structs.replace(issuer, metadata=meta)
 
 
-def wake_with_secrets(secrets: Secrets, add: Add, dependents: Dependents[ObjectKey]) -> None:
+def enqueue_with_secrets(secrets: Secrets, add: Add, dependents: Dependents[ObjectKey]) -> None:
     """Enqueue the objects that have read a Secret when it changes."""
 
     def secret_changed(secret: ObjectKey, _states: Sequence[Owned]) -> None:
@@ -159,7 +159,7 @@ def wake_with_secrets(secrets: Secrets, add: Add, dependents: Dependents[ObjectK
     secrets.add_handler(secret_changed)
 
 
-def wake_with_issuer(caches: Caches, add: Add, those_of: Callable[[str], Sequence[Object]]) -> None:
+def enqueue_with_issuer(caches: Caches, add: Add, those_of: Callable[[str], Sequence[Object]]) -> None:
     """Enqueue the objects that wait for an issuer when it changes."""
 
     def issuer_changed(kind: str) -> Callable[[Object | None, Object | None], None]:
@@ -191,7 +191,7 @@ def on_member_change(caches: Caches, notify: Callable[[AnySet], None]) -> None:
         caches.cluster_issuers.add_handler(partial(changed, CLUSTER_ISSUERS.kind))
 
 
-def wake_sets(caches: Caches, add: Add, informer: Informer[Any] | None) -> None:
+def enqueue_sets(caches: Caches, add: Add, informer: Informer[Any] | None) -> None:
     """Enqueue the sets of that informer, which exists, when they or one of their members change."""
     assert informer is not None
     kind = informer.kind.kind
@@ -204,7 +204,7 @@ def wake_sets(caches: Caches, add: Add, informer: Informer[Any] | None) -> None:
     on_member_change(caches, member_changed)
 
 
-def wake_with_member(caches: Caches, add: Add) -> None:
+def enqueue_with_member(caches: Caches, add: Add) -> None:
     """Enqueue the requests to a set when it changes, and when one of its members does."""
 
     def enqueue(issuer_set: AnySet) -> None:
@@ -222,7 +222,7 @@ def wake_with_member(caches: Caches, add: Add) -> None:
     on_member_change(caches, enqueue)
 
 
-def wake_orders_with_member(caches: Caches, add: Add) -> None:
+def enqueue_orders_with_member(caches: Caches, add: Add) -> None:
     """Enqueue the open Orders of requests to a set when one of its members changes: another one may sign."""
 
     def enqueue(issuer_set: AnySet) -> None:
@@ -234,7 +234,7 @@ def wake_orders_with_member(caches: Caches, add: Add) -> None:
     on_member_change(caches, enqueue)
 
 
-def wake_requests(caches: Caches, add: Add) -> None:
+def enqueue_requests(caches: Caches, add: Add) -> None:
     """Enqueue CertificateRequests for their own events, and for those of their Orders that matter to them."""
 
     def request_changed(old: CertificateRequest | None, new: CertificateRequest | None) -> None:
@@ -242,11 +242,11 @@ def wake_requests(caches: Caches, add: Add) -> None:
         if new is None or not is_finished(new):
             add(key_of(old, new))
 
-    wake_with_order(caches, add, CERTIFICATE_REQUESTS)
+    enqueue_with_order(caches, add, CERTIFICATE_REQUESTS)
     caches.requests.add_handler(request_changed)
 
 
-def wake_with_order(caches: Caches, add: Add, kind: Kind[Any]) -> None:
+def enqueue_with_order(caches: Caches, add: Add, kind: Kind[Any]) -> None:
     """Enqueue the requests of that kind for the events of their Orders that matter to them."""
 
     def order_changed(old: Order | None, new: Order | None) -> None:
@@ -285,7 +285,7 @@ def enqueues_order(caches: Caches, add: Add) -> Callable[[Challenge], None]:
     return enqueue_order
 
 
-def wake_orders(caches: Caches, add: Add) -> None:
+def enqueue_orders(caches: Caches, add: Add) -> None:
     """Enqueue Orders for their own events, and for those of their Challenges and requests."""
     enqueue_order = enqueues_order(caches, add)
 
@@ -319,7 +319,7 @@ def wake_orders(caches: Caches, add: Add) -> None:
         caches.signing_requests.add_handler(signing_request_changed)
 
 
-def wake_challenges(caches: Caches, add: Add) -> None:
+def enqueue_challenges(caches: Caches, add: Add) -> None:
     """Enqueue Challenges for their own events, except for writes of their own reconcile."""
 
     def changed(old: Challenge | None, new: Challenge | None) -> None:
@@ -329,7 +329,7 @@ def wake_challenges(caches: Caches, add: Add) -> None:
     caches.challenges.add_handler(changed)
 
 
-def wake_refused(caches: Caches, add: Add, refused: Collection[ObjectKey]) -> None:
+def enqueue_refused(caches: Caches, add: Add, refused: Collection[ObjectKey]) -> None:
     """Enqueue the refused Challenges of an Order that changes, and all of one that fails."""
 
     def order_changed(old: Order | None, new: Order | None) -> None:

@@ -56,7 +56,7 @@ def targets_of(informer: Informer[Target], certificate: ObjectKey) -> list[Targe
     return informer.cache.by_index(_BY_CERTIFICATE, str(certificate))
 
 
-def wake_with_certificates(informer: Informer[Target], caches: Caches, add: Add) -> None:
+def enqueue_with_certificates(informer: Informer[Target], caches: Caches, add: Add) -> None:
     """Enqueue the objects that name a Certificate when it is created, deleted, or has another Secret."""
 
     def changed(old: Certificate | None, new: Certificate | None) -> None:

@@ -89,7 +89,7 @@ class _History(msgspec.Struct, frozen=True):
         return of_kind > _OVERWRITTEN or self.waits > 0
 
 
-class Fights:
+class SecretContention:
     """Decides, before `trigger` does, whether this damage has to wait."""
 
     def __init__(self, limits: Limits) -> None:

@@ -25,7 +25,7 @@ from certwright.controllers.cache.indexes import SUFFIX_LENGTH, owner_value, sec
 from certwright.controllers.cache.secrets import Dependents
 from certwright.controllers.cache.shard_filter import working_on
 from certwright.controllers.cache.transforms import NeedsFullSecret, is_complete
-from certwright.controllers.certificates.contention import Fights
+from certwright.controllers.certificates.contention import SecretContention
 from certwright.controllers.certificates.draft import Blocked, Draft, Note, Rejected
 from certwright.controllers.certificates.effects import Did, Effects, log_blocked, log_change
 from certwright.controllers.certificates.issuing import Issuing
@@ -34,7 +34,7 @@ from certwright.controllers.certificates.keystores import password_secrets
 from certwright.controllers.certificates.parsed import Facts, KeyFacts, NeedsVerification
 from certwright.controllers.certificates.readiness import Readiness, RenewalInformation
 from certwright.controllers.certificates.requests import Requests, Revisions
-from certwright.controllers.certificates.secret_sync import Upkeep
+from certwright.controllers.certificates.secret_sync import SecretSync
 from certwright.controllers.certificates.snapshot import Snapshot
 from certwright.controllers.certificates.trigger import Trigger
 from certwright.controllers.issuer_gate import IssuerGate
@@ -428,7 +428,7 @@ def enabled_steps(
     names: frozenset[str],
     settings: Settings,
     gate: IssuerGate,
-    renewals: AriPoller,
+    poller: AriPoller,
     has_failed_at: Callable[[datetime], bool],
 ) -> Steps:
     """The steps whose names (see `controllers/table.py`) are enabled. `has_failed_at`: see `Issuing`."""
@@ -437,19 +437,19 @@ def enabled_steps(
         return [step for name, step in steps if name in names]
 
     limits, owns_secrets = settings.limits, settings.certificate_owner_references
-    fights, trigger = Fights(limits), Trigger(limits, gate.hold_of)
+    contention, trigger = SecretContention(limits), Trigger(limits, gate.hold_of)
     keys, requests = Keys(settings.acme.policy), Requests(settings.copied_annotation_prefixes)
     issuing = Issuing(limits, owns_secrets=owns_secrets, has_failed_at=has_failed_at)
-    upkeep = Upkeep(owns_secrets=owns_secrets)
+    secret_sync = SecretSync(owns_secrets=owns_secrets)
     readiness, revisions = Readiness(), Revisions()
-    renewal_info = RenewalInformation(renewals)
+    renewal_info = RenewalInformation(poller)
     return Steps(
         deciders=enabled(
-            (table.TRIGGER, fights),
+            (table.TRIGGER, contention),
             (table.TRIGGER, trigger),
             (table.KEYS, keys),
             (table.ISSUING, issuing),
-            (table.ISSUING, upkeep),
+            (table.ISSUING, secret_sync),
             (table.READINESS, renewal_info),
             (table.READINESS, readiness),
         ),
@@ -457,14 +457,14 @@ def enabled_steps(
             (table.KEYS, keys),
             (table.REQUESTS, requests),
             (table.ISSUING, issuing),
-            (table.ISSUING, upkeep),
+            (table.ISSUING, secret_sync),
             (table.REVISIONS, revisions),
             (table.READINESS, renewal_info),
         ),
         wakers=enabled(
             (table.TRIGGER, trigger),
             (table.ISSUING, issuing),
-            (table.ISSUING, upkeep),
+            (table.ISSUING, secret_sync),
             (table.READINESS, renewal_info),
             (table.READINESS, readiness),
         ),

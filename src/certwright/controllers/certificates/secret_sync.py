@@ -94,7 +94,7 @@ class _Repairs:
         return self.last + doubled(_SHORTEST_WAIT, over + 1, cap=_LONGEST_WAIT) if over >= 0 else self.last
 
 
-class Upkeep:
+class SecretSync:
     """Compares the Secret with the desired content, and applies that where they differ.
 
     `owns_secrets` makes the Certificates own their target Secrets (`--enable-certificate-owner-ref`).

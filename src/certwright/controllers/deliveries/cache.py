@@ -78,7 +78,9 @@ def directory_of(delivery: Delivery, options: DeliveryOptions) -> str:
     return f"{os.path.realpath(root.directory)}/{delivery.spec.path}"
 
 
-def wake_deliveries(informer: Informer[Delivery], caches: Caches, options: DeliveryOptions, add: Add) -> None:
+def enqueue_deliveries(
+    informer: Informer[Delivery], caches: Caches, options: DeliveryOptions, add: Add
+) -> None:
     """Enqueue Deliveries for their own events, for those of others to the same directory, and for those of
     their Certificate."""
 

@@ -172,7 +172,7 @@ def _taken(existing: Certificate) -> str:
     )
 
 
-def wake_own(informer: Informer[T], add: Add) -> None:
+def enqueue_own(informer: Informer[T], add: Add) -> None:
     """Enqueue objects for their own events, unless only something has changed that does not matter here, such
     as their status."""
 
@@ -194,7 +194,7 @@ def _is_same(old: IngressLike, new: IngressLike) -> bool:
     )
 
 
-def wake_with_certificates(informer: Informer[T], caches: Caches, add: Add) -> None:
+def enqueue_with_certificates(informer: Informer[T], caches: Caches, add: Add) -> None:
     """Enqueue the owner of a Certificate that is changed or deleted, and those that could not create theirs
     because one of that name existed."""
 
@@ -221,7 +221,7 @@ def _is_same_certificate(old: Certificate, new: Certificate) -> bool:
     )
 
 
-def wake_with_parents(informer: Informer[ListenerSet], sources: Sources, add: Add) -> None:
+def enqueue_with_parents(informer: Informer[ListenerSet], sources: Sources, add: Add) -> None:
     """Enqueue the ListenerSets of a Gateway that changes: they may inherit its issuer."""
 
     def changed(old: Gateway | None, new: Gateway | None) -> None:
