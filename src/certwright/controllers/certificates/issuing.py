@@ -192,7 +192,7 @@ def failure_of(request: CertificateRequest, snapshot: Snapshot) -> Verdict | Non
 
 def _unusable(request: CertificateRequest, snapshot: Snapshot) -> Verdict | None:
     key, status = snapshot.next_key, request.status
-    result = snapshot.facts.verification(status.certificate, status.ca)
+    result = snapshot.facts.verification(status.certificate, status.ca, snapshot.now)
     if isinstance(result, str):
         text = f"the issuer returned something that is not a certificate: {result}"
     elif key is None or result.leaf.public_key_der != key.public:
@@ -216,13 +216,14 @@ def _has_good_chain(snapshot: Snapshot) -> bool:
     if snapshot.secret is None or rules.no_certificate_in_use(snapshot):
         return False
     data = snapshot.secret.data
-    result = snapshot.facts.verification(data[names.TLS_CERT_KEY], data.get(names.CA_CERT_KEY, b""))
+    ca_pem = data.get(names.CA_CERT_KEY, b"")
+    result = snapshot.facts.verification(data[names.TLS_CERT_KEY], ca_pem, snapshot.now)
     return isinstance(result, Verification) and not result.refusal and not result.faults
 
 
 def _report_verification(request: CertificateRequest, snapshot: Snapshot, draft: Draft) -> None:
     """Keep the condition `Verified` of the certificate that has been issued."""
-    result = snapshot.facts.verification(request.status.certificate, request.status.ca)
+    result = snapshot.facts.verification(request.status.certificate, request.status.ca, snapshot.now)
     assert isinstance(result, Verification), "failure_of has judged it"
     kind, reason = reasons.CERTIFICATE_VERIFIED, reasons.CERTIFICATE_NOT_VERIFIED
     texts = []

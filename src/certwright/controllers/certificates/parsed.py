@@ -68,7 +68,7 @@ class Compared(NamedTuple):
 
 
 class NeedsVerification(Exception):
-    """An issued chain is needed whose verification is not known: verify it outside of the event loop, and
+    """A long issued chain is needed whose verification is not known: verify it outside of the event loop, and
     retry."""
 
     def __init__(self, chain_pem: bytes, ca_pem: bytes) -> None:
@@ -106,23 +106,18 @@ class Facts:
         # Called repeatedly until the first one exists.
         return _read_certificate(pem) if pem else self._no_certificate
 
-    def verification(self, chain_pem: bytes, ca_pem: bytes) -> Verification | str:
-        """What clients say of an issuer's answer, or why it cannot be read. Raises `NeedsVerification`."""
-        if (known := self._verified.get(_digests(chain_pem, ca_pem))) is None:
+    def verification(self, chain_pem: bytes, ca_pem: bytes, now: datetime) -> Verification | str:
+        """What clients say of an issuer's answer, or why it cannot be read. Raises `NeedsVerification` where
+        that takes long."""
+        if (known := self._verified.get(_digests(chain_pem, ca_pem))) is not None:
+            return known
+        if not is_quick(chain_pem, ca_pem):
             raise NeedsVerification(chain_pem, ca_pem)
-        return known
+        return self._verified.put(_digests(chain_pem, ca_pem), _verify(chain_pem, ca_pem, now))
 
     async def verify(self, needed: NeedsVerification, now: datetime, executor: Executor, flow: str) -> None:
-        """Verify a chain, so that `verification` has the result. `flow` is the namespace."""
-
-        def work() -> Verification | str:
-            try:
-                return verify_answer(needed.chain_pem, needed.ca_pem, now)
-            except PkiError as error:
-                return str(error)
-
-        quick = is_quick(needed.chain_pem, needed.ca_pem)
-        result = work() if quick else await executor.run(work, flow)
+        """Verify a long chain, so that `verification` has the result. `flow` is the namespace."""
+        result = await executor.run(lambda: _verify(needed.chain_pem, needed.ca_pem, now), flow)
         self._verified.put(_digests(needed.chain_pem, needed.ca_pem), result)
 
     def csr(self, pem: bytes) -> CsrFacts | None:
@@ -145,6 +140,13 @@ class Facts:
 
 def _digests(*texts: bytes) -> tuple[bytes, ...]:
     return tuple(sha256(text).digest() for text in texts)
+
+
+def _verify(chain_pem: bytes, ca_pem: bytes, now: datetime) -> Verification | str:
+    try:
+        return verify_answer(chain_pem, ca_pem, now)
+    except PkiError as error:
+        return str(error)
 
 
 def _withheld(key: WithheldKey) -> KeyFacts:

@@ -27,8 +27,8 @@ _CHECK_AGAIN = timedelta(hours=1)
 class RenewalInformation:
     """Polls for Certificates of ACME issuers whose servers are to be polled."""
 
-    def __init__(self, office: AriPoller) -> None:
-        self._office = office
+    def __init__(self, poller: AriPoller) -> None:
+        self._poller = poller
 
     def decide(self, snapshot: Snapshot, draft: Draft) -> None:
         """Put the answer into the status; remove it where there are no polls any longer."""
@@ -41,14 +41,14 @@ class RenewalInformation:
                 draft.change(acme=None)
             return
         account = _account(snapshot)
-        heard = self._office.answer(snapshot.certificate.metadata.uid, facts)
-        if heard is None or (heard.status is not None and not _is_from(heard.status, account)):
+        answer = self._poller.answer(snapshot.certificate.metadata.uid, facts)
+        if answer is None or (answer.status is not None and not _is_from(answer.status, account)):
             if current is not None and current.ari is not None and not _is_of(current.ari, facts, account):
                 draft.change(acme=None)
             return
         # The poller sends a server one request at a time: an answer that differs is newer than the status.
-        if heard.status != (current.ari if current is not None else None):
-            draft.change(acme=CertificateACMEStatus(ari=heard.status) if heard.status else None)
+        if answer.status != (current.ari if current is not None else None):
+            draft.change(acme=CertificateACMEStatus(ari=answer.status) if answer.status else None)
 
     async def act(self, snapshot: Snapshot, effects: Effects) -> Did:  # noqa: ARG002 - the protocol's
         """Start a poll where one is due; nothing is written here."""
@@ -56,7 +56,7 @@ class RenewalInformation:
         if not isinstance(facts, CertificateFacts) or snapshot.is_issuing or not _is_enabled(snapshot):
             return Did.NOTHING
         if self._is_due(snapshot, facts):
-            self._office.start_poll(snapshot.certificate, facts)
+            self._poller.start_poll(snapshot.certificate, facts)
         return Did.NOTHING
 
     def wake_at(self, snapshot: Snapshot) -> datetime | None:
@@ -77,15 +77,15 @@ class RenewalInformation:
         if not isinstance(facts, CertificateFacts) or snapshot.is_issuing or not _is_enabled(snapshot):
             return False
         is_unknown = acme is None or acme.ari is None
-        return is_unknown and self._office.answer(snapshot.certificate.metadata.uid, facts) is None
+        return is_unknown and self._poller.answer(snapshot.certificate.metadata.uid, facts) is None
 
     def _is_due(self, snapshot: Snapshot, facts: CertificateFacts) -> bool:
         certificate = snapshot.certificate
         acme = certificate.status.acme
         if acme is None or acme.ari is None:
             # The server has answered that it offers no renewal information.
-            heard = self._office.answer(certificate.metadata.uid, facts)
-            return heard is None or heard.status is not None
+            answer = self._poller.answer(certificate.metadata.uid, facts)
+            return answer is None or answer.status is not None
         return acme.ari.next_check is None or acme.ari.next_check <= snapshot.now
 
 
