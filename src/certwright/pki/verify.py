@@ -119,7 +119,7 @@ def verify(chain: Sequence[CertificateFacts], ca: Sequence[CertificateFacts], no
 
     The top of the chain need not be known: a chain may end below its root (RFC 8446 §4.4.2), and then the
     signature of its last certificate is not verified. Takes 0.3 ms, and 0.2 ms for each signature that this
-    process has not verified yet. A result is reused for a minute, because both the request and its Certificate
+    process has not verified yet. A result is reused for a minute, because the request and its Certificate
     judge the same answer.
     """
     recent = _recent(tuple(facts.der for facts in chain), tuple(facts.der for facts in ca))
