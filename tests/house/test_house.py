@@ -172,7 +172,6 @@ MAX_LATE_IMPORTS = 10
 TABLES_OF_MODULES = {
     "cli/lazy.py",
     "cli/main.py",
-    "controllers/acme/dns_hosts/table.py",
     "issuers/table.py",
     "kube/apiserver/cel/library.py",
 }

@@ -11,8 +11,7 @@ import pytest
 from certwright.acme.solvers.contract import SolverError
 from certwright.acme.solvers.dns01.child.messages import Provider
 from certwright.acme.solvers.dns01.hosts.in_child import ChildSettings
-from certwright.controllers.acme.dns_hosts.table import HOSTS, host_of, settings_of
-from certwright.controllers.acme.dns_hosts.values import HostValues
+from certwright.controllers.acme.dns_hosts import HOSTS, HostValues, host_of, settings_of
 from certwright.resources.references import secret_names
 from certwright.resources.solver import DNS01Solver
 

@@ -11,8 +11,7 @@ import msgspec
 import pytest
 
 from certwright.acme.solvers.contract import SolverError
-from certwright.controllers.acme.dns_hosts.table import HOSTS, host_of, settings_of
-from certwright.controllers.acme.dns_hosts.values import HostValues
+from certwright.controllers.acme.dns_hosts import HOSTS, HostValues, host_of, settings_of
 from certwright.issuers.contract import GetToken
 from certwright.kit.aws.credentials import InstanceMetadata, StaticKeys
 from certwright.kit.aws.errors import AwsError
