@@ -113,7 +113,7 @@ def tokens(options: ServeOptions) -> dict[str, Identity]:
 
 async def listen(
     api: ApiServer, options: ServeOptions, identity: tls_identity.ServingIdentity
-) -> https.HttpsFace:
+) -> https.HttpsServer:
     """Serve HTTPS on the configured address."""
     _allow_many_files()
     try:

@@ -16,7 +16,7 @@ from certwright.app.options import ServeOptions
 from certwright.app.tls_identity import ServingIdentity
 from certwright.kit import logs
 from certwright.kube.apiserver.aggregation_proxy import FrontProxy
-from certwright.kube.apiserver.http.https import HttpsFace
+from certwright.kube.apiserver.http.https import HttpsServer
 from certwright.kube.util.clock import Clock
 from certwright.kube.util.encoding import in_brackets
 from certwright.pki.certificates import read_certificate
@@ -47,7 +47,7 @@ class Serving:
 
     def __init__(
         self,
-        face: HttpsFace,
+        face: HttpsServer,
         identity: ServingIdentity,
         options: ServeOptions,
         clock: Clock,

@@ -14,7 +14,7 @@ from typing import Any
 
 from certwright.app import tls_identity
 from certwright.kube.apiserver.auth.authentication import StaticTokens
-from certwright.kube.apiserver.http.https import HttpsFace, serve_https
+from certwright.kube.apiserver.http.https import HttpsServer, serve_https
 from certwright.kube.apiserver.http.protocol import HttpProtocol
 from certwright.kube.apiserver.http.response_writer import Unread
 from certwright.kube.util.http_messages import Handler, Identity
@@ -30,7 +30,7 @@ class Served:
     """A server behind TLS, whom to trust, and what is connected to it."""
 
     api: Api
-    face: HttpsFace
+    face: HttpsServer
     ca: bytes
     ca_file: Path
     writers: list[asyncio.StreamWriter] = field(default_factory=list)
@@ -43,7 +43,7 @@ class Served:
     @property
     def connections(self) -> list[HttpProtocol]:
         """The connections as the server sees them."""
-        return [connection for connection in self.face.connections if isinstance(connection, HttpProtocol)]
+        return self.face.connections
 
     @property
     def unread(self) -> Unread:

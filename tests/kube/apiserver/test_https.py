@@ -22,7 +22,7 @@ from yarl import URL
 
 from certwright.app import tls_identity
 from certwright.kube.apiserver.auth.authentication import ClientCertificates, FirstOf, StaticTokens
-from certwright.kube.apiserver.http.https import HttpsFace, serve_https
+from certwright.kube.apiserver.http.https import HttpsServer, serve_https
 from certwright.kube.apiserver.http.protocol import MAX_BODY
 from certwright.kube.util.http_messages import Request
 from kube.apiserver.callers import ADMIN, CERTIFICATES, CONFIG_MAPS, SECRETS, Api, StartApi, certificate
@@ -37,7 +37,7 @@ class Served:
     """A server behind TLS, a session that trusts it, and its address."""
 
     api: Api
-    face: HttpsFace
+    face: HttpsServer
     identity: tls_identity.ServingIdentity
     session: aiohttp.ClientSession
     url: str

@@ -6,14 +6,16 @@ import asyncio
 import gzip
 import json
 import sys
+from functools import partial
 from pathlib import Path
 
 import aiohttp
 import pytest
 
 from certwright.kube.apiserver.http import https, protocol, response_writer
+from certwright.kube.apiserver.http.response_writer import Unread
 from certwright.kube.store.memory import MemoryStore
-from certwright.kube.util.http_messages import Handler, Request, Response
+from certwright.kube.util.http_messages import HEARTBEAT, Handler, Request, Response
 from kube.apiserver import greedy
 from kube.apiserver.callers import CONFIG_MAPS, SECRETS, StartApi
 from kube.apiserver.over_tls import FOR_EVER, Served, head, is_closed, served
@@ -220,3 +222,64 @@ async def _passed_by(it: Served, counting: Counting, user: str) -> int:
         async with session.get(f"{it.url}{CONFIG_MAPS}") as answer:
             assert answer.status == 200
             return counting.lists - before
+
+
+WATCH = f"{SECRETS}?watch=true&resourceVersion=1"
+
+
+async def test_a_watch_has_the_heartbeats_that_it_requests(start_api: StartApi, tmp_path: Path) -> None:
+    async with served(start_api, tmp_path) as it:
+        reader, writer = await it.connect()
+        writer.write(head("GET", WATCH, **{HEARTBEAT: "1"}))
+        assert f"{HEARTBEAT}: 1".encode() in (await reader.readuntil(b"\r\n\r\n")).lower()
+        assert await reader.readexactly(12) == 2 * b"1\r\n\n\r\n"
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {HEARTBEAT: "0"},
+        {HEARTBEAT: "61"},
+        {HEARTBEAT: "-1"},
+        {HEARTBEAT: "often"},
+        {HEARTBEAT: "2", "accept": "application/vnd.kubernetes.protobuf"},
+    ],
+    ids=["none", "zero", "rare", "negative", "no number", "not of lines"],
+)
+async def test_other_watches_are_promised_none(
+    start_api: StartApi, tmp_path: Path, fields: dict[str, str]
+) -> None:
+    async with served(start_api, tmp_path) as it:
+        reader, writer = await it.connect()
+        writer.write(head("GET", WATCH, **fields))
+        answer = await reader.readuntil(b"\r\n\r\n")
+        assert b" 200 " in answer
+        assert HEARTBEAT.encode() not in answer.lower()
+
+
+def test_the_connection_that_has_waited_longest_is_closed_first() -> None:
+    unread, closed = Unread(limit=100), list[str]()
+    for name in ("a", "b", "c"):
+        unread.add(name, 30, partial(closed.append, name))
+    unread.remove("a")
+    unread.add("a", 30, partial(closed.append, "a"))
+    unread.add("d", 30, partial(closed.append, "d"))
+    assert closed == ["b"]
+    assert (unread.size, unread.dropped) == (90, 1)
+
+
+def test_a_connection_that_reads_again_holds_nothing() -> None:
+    unread = Unread(limit=100)
+    unread.add("a", 30, lambda: None)
+    unread.remove("a")
+    unread.remove("a")
+    assert unread.size == 0
+
+
+def test_one_answer_may_exceed_the_limit_alone() -> None:
+    unread, closed = Unread(limit=100), list[str]()
+    unread.add("a", 300, partial(closed.append, "a"))
+    assert (unread.size, closed) == (300, [])
+    unread.add("b", 1, partial(closed.append, "b"))
+    assert (unread.size, closed) == (1, ["a"])

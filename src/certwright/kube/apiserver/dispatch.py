@@ -24,7 +24,7 @@ from certwright.kube.apiserver.model.negotiation import Shape
 from certwright.kube.apiserver.model.routes import Route
 from certwright.kube.apiserver.requests import forms, selectors
 from certwright.kube.apiserver.verbs import creates, deletes, paging, reads, scale, updates
-from certwright.kube.apiserver.verbs.access_reviews import Reviews
+from certwright.kube.apiserver.verbs.access_reviews import AccessReviews
 from certwright.kube.apiserver.verbs.watch import Watches
 from certwright.kube.util.http_messages import Response
 
@@ -138,7 +138,7 @@ _ON_OBJECT = frozenset({"get", "update", "patch", "delete"})
 class Dispatch:
     """The verbs of all resources, and the special handlers of some."""
 
-    def __init__(self, watches: Watches, accounts: ServiceAccounts, reviews: Reviews) -> None:
+    def __init__(self, watches: Watches, accounts: ServiceAccounts, reviews: AccessReviews) -> None:
         self._verbs: Mapping[str, Verb] = {
             "get": reads.get,
             "list": reads.list_objects,

@@ -66,7 +66,7 @@ from certwright.kube.apiserver.paths import Encryption, Paths
 from certwright.kube.apiserver.representations.encodings import convert, convert_failure
 from certwright.kube.apiserver.requests import forms
 from certwright.kube.apiserver.requests.bodies import check_timeout
-from certwright.kube.apiserver.verbs.access_reviews import Reviews
+from certwright.kube.apiserver.verbs.access_reviews import AccessReviews
 from certwright.kube.apiserver.verbs.watch import Watches
 from certwright.kube.store import contract
 from certwright.kube.store.contract import Store
@@ -126,7 +126,7 @@ class ApiServer:
         self._garbage = GarbageCollector(self._backend, read=self._tokens.enqueue)
         self._served = ServedKinds(self._backend)
         self._watches = Watches(self._backend, bookmark_every_s=bookmark_every_s)
-        reviews = Reviews(authorizer, authenticator, self._accounts)
+        reviews = AccessReviews(authorizer, authenticator, self._accounts)
         self._dispatch = Dispatch(self._watches, self._accounts, reviews)
         self._termination = Termination(self._backend, self._tasks, closed=self._watches.close_soon)
         self._webhooks = Webhooks(self._backend)

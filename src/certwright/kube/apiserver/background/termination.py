@@ -33,7 +33,7 @@ from certwright.kube.util.tasks import TaskSet
 
 
 @dataclass(slots=True)
-class Remains:
+class RemainingContents:
     """How many objects remain of each resource, and which finalizers keep them."""
 
     objects: Counter[str] = field(default_factory=Counter)
@@ -170,11 +170,11 @@ class Termination:
                 try:
                     if definition.is_crd:
                         await self._report_progress(definition, key)
-                    remains = await self._empty(definition, key)
-                    if not remains.objects and await self._release(definition, key):
+                    remaining = await self._empty(definition, key)
+                    if not remaining.objects and await self._release(definition, key):
                         return
                     if definition.bucket == NAMESPACES:
-                        await self._report(definition, key, remains)
+                        await self._report(definition, key, remaining)
                 except (Changed, Missing):
                     continue
                 except StoreError:
@@ -183,7 +183,7 @@ class Termination:
                     )
                     await self._backend.clock.sleep(1)
                     continue
-                if remains.refused:
+                if remaining.refused:
                     # No event follows when the webhook changes its decision.
                     await self._backend.clock.sleep(_PAUSE_S)
                 else:
@@ -191,9 +191,9 @@ class Termination:
         finally:
             del self._underway[key]
 
-    async def _empty(self, definition: ResourceDefinition, key: Key) -> Remains:
+    async def _empty(self, definition: ResourceDefinition, key: Key) -> RemainingContents:
         """Delete the contents, and return what remains."""
-        remains = Remains()
+        remaining = RemainingContents()
         namespace = key.name if definition.bucket == NAMESPACES else ""
         for resource in self._contents(definition, key):
             rows = await self._backend.rows(resource.bucket, namespace)
@@ -203,20 +203,20 @@ class Termination:
                     await self._backend.discard(resource, damaged.key)
             for start in range(0, len(rows), _TOGETHER):
                 some = rows[start : start + _TOGETHER]
-                for remaining in await asyncio.gather(
-                    *(self._left_over(resource, row, remains, asks=bool(namespace)) for row in some)
+                for left in await asyncio.gather(
+                    *(self._left_over(resource, row, remaining, asks=bool(namespace)) for row in some)
                 ):
-                    if remaining is not None:
-                        remains.add(resource, remaining)
-        return remains
+                    if left is not None:
+                        remaining.add(resource, left)
+        return remaining
 
-    async def _report(self, definition: ResourceDefinition, key: Key, remains: Remains) -> None:
+    async def _report(self, definition: ResourceDefinition, key: Key, remaining: RemainingContents) -> None:
         """Report in the namespace's status what keeps it."""
         row = await self._backend.store.latest(key)
         if row is None:
             return
         obj = objects.to_object(definition, row)
-        if remains.note_in(obj, self._backend.timestamp()):
+        if remaining.note_in(obj, self._backend.timestamp()):
             await self._backend.put(definition, key, objects.columns(obj), previous=row)
 
     def _contents(self, definition: ResourceDefinition, key: Key) -> list[ResourceDefinition]:
@@ -225,7 +225,7 @@ class Termination:
         return list(self._backend.registry.crd_kinds(key.name)[:1])
 
     async def _left_over(
-        self, resource: ResourceDefinition, row: Row, remains: Remains, *, asks: bool
+        self, resource: ResourceDefinition, row: Row, remaining: RemainingContents, *, asks: bool
     ) -> Row | None:
         """Delete one object, and return what remains of it. `asks`: with admission, as for the contents of a
         namespace.
@@ -241,7 +241,7 @@ class Termination:
                 await self._backend.admission.deleting(request, current)
             except ApiError as error:
                 _log.warning("%s cannot be deleted and is tried again: %s", row.key, error)
-                remains.refused = True
+                remaining.refused = True
                 return current
         last, gone = await remove(self._backend, resource, current)
         return None if gone else last

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from certwright.kube.apiserver.http.connections import Connection, ConnectionLimits, Connections
-from certwright.kube.apiserver.http.protocol import HttpProtocol, Open, Traffic
+from certwright.kube.apiserver.http.protocol import HttpProtocol, Traffic
 from certwright.kube.apiserver.http.response_writer import MAX_UNREAD, WRITE_S, Unread
 from certwright.kube.util.clock import Clock, SystemClock
 from certwright.kube.util.http_messages import Handler
@@ -120,8 +120,8 @@ class Listener:
         self._handshakes.add(handshake)
 
 
-class HttpsFace:
-    """A handler served over HTTPS."""
+class HttpsServer:
+    """An HTTPS server of a handler."""
 
     def __init__(
         self,
@@ -137,7 +137,7 @@ class HttpsFace:
         self._traffic = traffic
 
     @property
-    def connections(self) -> list[Open]:
+    def connections(self) -> list[HttpProtocol]:
         """The open connections."""
         return list(self._traffic.connections)
 
@@ -193,7 +193,7 @@ async def serve_https(
     max_unread: int = MAX_UNREAD,
     limits: ConnectionLimits | None = None,
     clock: Clock | None = None,
-) -> HttpsFace:
+) -> HttpsServer:
     """Serve `handler` over TLS; port 0 picks a free one. `is_fair`: announce to clients that they need not
     limit their rate. `max_unread`: bytes that all connections may buffer for clients that do not read.
     `limits`: of connections. `clock`: for the field `Date`; the system's by default.
@@ -215,4 +215,4 @@ async def serve_https(
         raise
     accepted = Connections(limits or ConnectionLimits())
     listener = Listener(bound, context, accepted, lambda connection: HttpProtocol(traffic, connection))
-    return HttpsFace(listener, traffic, accepted, port=bound.getsockname()[1])
+    return HttpsServer(listener, traffic, accepted, port=bound.getsockname()[1])

@@ -15,7 +15,7 @@ import re
 import select
 from collections import deque
 from dataclasses import dataclass
-from typing import Protocol, cast
+from typing import cast
 
 import httptools
 
@@ -23,21 +23,11 @@ from certwright.kube.api.errors import ApiError, TooLarge, Unavailable
 from certwright.kube.apiserver.http import response_writer
 from certwright.kube.apiserver.http.connections import Connection
 from certwright.kube.apiserver.http.fairness import too_many
-from certwright.kube.apiserver.http.response_writer import MAX_UNREAD, Sender, Unread
+from certwright.kube.apiserver.http.response_writer import MAX_UNREAD, ResponseWriter, Unread
 from certwright.kube.apiserver.requests.forms import failure
 from certwright.kube.util.clock import Clock
 from certwright.kube.util.encoding import quoted
 from certwright.kube.util.http_messages import Handler, Request, Response
-
-
-class Open(Protocol):
-    """An open connection."""
-
-    def end(self) -> None:
-        """Close once the present answer has been sent; streams are cut short."""
-
-    def abort(self) -> None:
-        """Close now."""
 
 
 class Traffic:
@@ -48,13 +38,13 @@ class Traffic:
     ) -> None:
         self.handler = handler
         self.extra = response_writer.ExtraFields(clock, is_fair=is_fair)
-        self.connections: set[Open] = set()
+        self.connections: set[HttpProtocol] = set()
         self.arriving = 0  # bytes of incomplete bodies
         self.unread = Unread(max_unread)
         self.is_closing = False
         self._connection_removed = asyncio.Event()
 
-    def remove(self, connection: Open) -> None:
+    def remove(self, connection: HttpProtocol) -> None:
         """Forget a closed connection."""
         self.connections.discard(connection)
         self._connection_removed.set()
@@ -122,7 +112,7 @@ class _Exchange:
     refusal: Response | None = None
 
 
-class HttpProtocol(Sender):
+class HttpProtocol(ResponseWriter):
     """A connection's protocol: asyncio callbacks and parser callbacks.
 
     Pipelined requests wait until the previous one is answered, and reading pauses. Any method is accepted;

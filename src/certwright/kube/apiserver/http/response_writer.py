@@ -231,7 +231,7 @@ _HIGH_WATER = 128 * 1024
 """Encrypted bytes that a connection may buffer before writing is paused."""
 
 
-class Sender(asyncio.Protocol):
+class ResponseWriter(asyncio.Protocol):
     """The sending side of a connection."""
 
     transport: asyncio.Transport

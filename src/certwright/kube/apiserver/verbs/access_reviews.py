@@ -98,7 +98,7 @@ def user_info(user: Identity) -> Json:
     return info
 
 
-class Reviews:
+class AccessReviews:
     """Answers the reviews. `authenticator` knows all tokens but those of ServiceAccounts."""
 
     def __init__(

@@ -7,6 +7,10 @@ from datetime import timedelta
 
 import pytest
 
+from certwright.kube.apiserver.background.gc import Dependents
+from certwright.kube.apiserver.background.own_objects import Selectors
+from certwright.kube.apiserver.requests.selectors import Requirement
+from certwright.kube.store.contract import Key
 from kube.apiserver.callers import CRDS, Api, thing_crd
 from kube.apiserver.webhook_server import register, running
 from support.waiting import until
@@ -72,3 +76,67 @@ async def test_an_api_service_that_is_refused_is_made_later(api: Api) -> None:
             while (await api.call("GET", f"{API_SERVICES}/{name}")).status != 200:
                 api.clock.advance(timedelta(minutes=1))
                 await asyncio.sleep(0.01)
+
+
+def one_of(key: str, *values: str) -> Requirement:
+    return Requirement(key, "in", frozenset(values))
+
+
+@pytest.mark.parametrize(
+    ("selector", "is_selected"),
+    [
+        ((), True),
+        ((one_of("a", "1"),), True),
+        ((one_of("a", "0", "1"), one_of("b", "2")), True),
+        ((one_of("a", "1"), one_of("b", "0")), False),
+        ((one_of("c", "1"),), False),
+        ((Requirement("b", "exists"),), True),
+        ((Requirement("b", "exists"), one_of("a", "0")), False),
+        ((Requirement("a", "!"),), False),
+        ((Requirement("c", "!"), one_of("a", "1")), True),
+        ((Requirement("a", "notin", frozenset({"1"})),), False),
+        ((Requirement("a", "notin", frozenset({"0"})),), True),
+    ],
+)
+def test_a_role_is_selected_by_its_labels(selector: tuple[Requirement, ...], *, is_selected: bool) -> None:
+    never = (one_of("never", "there"),)
+    assert Selectors([never, selector, never]).match({"a": "1", "b": "2"}) is is_selected
+
+
+def test_of_thousands_of_selectors_those_are_looked_at_that_name_a_label_of_the_role() -> None:
+    selectors = Selectors([(one_of(f"k{number}", "v"),) for number in range(20_000)])
+    assert len(list(selectors.near({"k7": "v", "other": "v"}))) == 1
+    assert selectors.match({"k19999": "v"})
+    assert not selectors.match({"k19999": "w"})
+
+
+A, B, C = (Key("secrets", "ns", name) for name in "abc")
+
+
+def test_dependents_are_told_in_the_order_in_which_they_came() -> None:
+    known = Dependents()
+    for key in (B, A, B, C):
+        known.add("owner", key)
+    known.add("other", A)
+    assert (list(known.of("owner")), list(known.of("other")), list(known.of("nobody"))) == (
+        [B, A, C],
+        [A],
+        [],
+    )
+
+
+def test_an_owner_whom_nobody_names_is_forgotten() -> None:
+    known = Dependents()
+    for key in (A, B):
+        known.add("owner", key)
+        known.add("owner", key)
+    known.discard("owner", A)
+    known.discard("owner", C)
+    assert ("owner" in known, list(known.of("owner"))) == (True, [B])
+    known.discard("owner", B)
+    known.add("single", A)
+    known.discard("single", B)
+    known.discard("nobody", A)
+    assert ("owner" in known, "single" in known) == (False, True)
+    known.discard("single", A)
+    assert "single" not in known
