@@ -53,8 +53,8 @@ LIMITS = {
     ("kube/apiserver/auth/privileges.py", "load_pem_x509_csr"): "as admitted by signing_requests.py",
     ("kube/apiserver/webhooks/client.py", "create_default_context"): PARSE,
     ("kube/client/dial.py", "create_default_context"): "without certificates of its own",
-    ("kube/store/etcd/tls.py", "create_default_context"): OPERATOR,
-    ("kube/store/etcd/tls.py", "load_cert_chain"): OPERATOR,
+    ("kube/store/etcd/client.py", "create_default_context"): OPERATOR,
+    ("kube/store/etcd/client.py", "load_cert_chain"): OPERATOR,
     (
         "kube/util/connections.py",
         "load_cert_chain",

@@ -10,10 +10,9 @@ from certwright.kube.store.contract import Store
 from certwright.kube.store.damage import Check
 from certwright.kube.store.dump import Dump
 from certwright.kube.store.envelope import Seal
+from certwright.kube.store.etcd.backup import Filling, dump_etcd, refilling
 from certwright.kube.store.etcd.client import Access
-from certwright.kube.store.etcd.dump import dump_etcd
-from certwright.kube.store.etcd.owner import check_owner
-from certwright.kube.store.etcd.restore import Filling, refilling
+from certwright.kube.store.etcd.identity import check_owner
 from certwright.kube.store.etcd.store import open_etcd
 from certwright.kube.store.mark import MarkFile
 

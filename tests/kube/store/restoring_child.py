@@ -11,8 +11,8 @@ import sys
 from pathlib import Path
 
 from certwright.kube.store.contract import Key
+from certwright.kube.store.etcd.backup import refilling
 from certwright.kube.store.etcd.client import Access
-from certwright.kube.store.etcd.restore import refilling
 from certwright.kube.store.sqlite.restore import replacing
 from support.sealed import Keys, seal_with
 

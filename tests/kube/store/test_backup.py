@@ -14,8 +14,8 @@ from certwright.kube.store.backup_file import BackupReader, BackupWriter, Header
 from certwright.kube.store.contract import Damaged, Encode, Key, Row, Store
 from certwright.kube.store.dump import Dump
 from certwright.kube.store.envelope import Seal
+from certwright.kube.store.etcd.backup import dump_etcd
 from certwright.kube.store.etcd.client import Access
-from certwright.kube.store.etcd.dump import dump_etcd
 from certwright.kube.store.etcd.store import open_etcd
 from certwright.kube.store.keyring import KEY_BYTES
 from certwright.kube.store.sqlite.dump import dump_sqlite

@@ -12,8 +12,8 @@ import pytest
 
 from certwright.kube.store.contract import Changed, DamagedRow, Key, Missing, Row, Store
 from certwright.kube.store.dump import Dump
+from certwright.kube.store.etcd.backup import dump_etcd
 from certwright.kube.store.etcd.client import Access, EtcdClient
-from certwright.kube.store.etcd.dump import dump_etcd
 from certwright.kube.store.etcd.messages import RANGE, TXN, RangeRequest, TxnRequest, put_op
 from certwright.kube.store.etcd.rows import Layout
 from certwright.kube.store.etcd.store import open_etcd

@@ -32,8 +32,8 @@ from certwright.kube.store.contract import (
 )
 from certwright.kube.store.etcd import feed
 from certwright.kube.store.etcd.client import Access, EtcdClient
-from certwright.kube.store.etcd.compaction import Compaction
 from certwright.kube.store.etcd.feed import Feed
+from certwright.kube.store.etcd.maintenance import Compaction
 from certwright.kube.store.etcd.messages import STATUS, TXN, WATCH, StatusRequest, TxnRequest, put_op
 from certwright.kube.store.etcd.rows import Layout, Meta
 from certwright.kube.store.etcd.store import EtcdStore, open_etcd

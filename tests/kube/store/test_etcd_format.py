@@ -15,9 +15,9 @@ import pytest
 
 from certwright.kube.store.contract import Damaged, DamagedRow, Encode, Event, Key, Lost, StoreError
 from certwright.kube.store.etcd import compression
+from certwright.kube.store.etcd.backup import dump_etcd
 from certwright.kube.store.etcd.client import Access, EtcdClient
 from certwright.kube.store.etcd.compression import RowCompression
-from certwright.kube.store.etcd.dump import dump_etcd
 from certwright.kube.store.etcd.messages import (
     RANGE,
     TXN,

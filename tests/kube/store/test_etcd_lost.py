@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from certwright.kube.store.contract import Damaged, Lost, StoreError
+from certwright.kube.store.etcd.backup import refilling
 from certwright.kube.store.etcd.client import Access, EtcdClient
 from certwright.kube.store.etcd.messages import TXN, TxnRequest, delete_op
-from certwright.kube.store.etcd.restore import refilling
 from certwright.kube.store.etcd.rows import Layout
 from certwright.kube.store.etcd.store import EtcdStore, open_etcd
 from certwright.kube.store.mark import MarkFile

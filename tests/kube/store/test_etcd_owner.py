@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from certwright.kube.store.contract import Damaged
+from certwright.kube.store.etcd.backup import refilling
 from certwright.kube.store.etcd.client import Access
-from certwright.kube.store.etcd.owner import check_owner
-from certwright.kube.store.etcd.restore import refilling
+from certwright.kube.store.etcd.identity import check_owner
 from certwright.kube.store.etcd.store import open_etcd
 from certwright.kube.store.mark import MarkFile
 from support.etcd import Etcd

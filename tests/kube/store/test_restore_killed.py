@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from certwright.kube.store.contract import Damaged, Unavailable
+from certwright.kube.store.etcd.backup import refilling
 from certwright.kube.store.etcd.client import Access
-from certwright.kube.store.etcd.restore import refilling
 from certwright.kube.store.etcd.store import open_etcd
 from certwright.kube.store.sqlite.restore import replacing
 from certwright.kube.store.sqlite.store import open_sqlite

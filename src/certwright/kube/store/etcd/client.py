@@ -28,11 +28,17 @@ from certwright.kube.store.contract import (
     Unavailable,
 )
 from certwright.kube.store.etcd import messages
-from certwright.kube.store.etcd.http2_frames import Headers, Peer, StreamBroken
-from certwright.kube.store.etcd.http2_stream import Call, responses
-from certwright.kube.store.etcd.http2_unary import CannotConnect, NoResponse, UnaryCalls
+from certwright.kube.store.etcd.http2 import (
+    Call,
+    CannotConnect,
+    Headers,
+    NoResponse,
+    Peer,
+    StreamBroken,
+    UnaryCalls,
+    responses,
+)
 from certwright.kube.store.etcd.messages import Method
-from certwright.kube.store.etcd.tls import TlsFiles, context_of, credentials_of, refusal
 
 _log = logging.getLogger(__name__)
 
@@ -40,6 +46,8 @@ _ATTEMPT_S = 5.0
 _NO_PATIENCE_S = 2.0
 """Patience of a call after another one has waited for all of `Access.patience_s` in vain."""
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 0.5
+_DIAGNOSIS_S = 5.0
+"""For a connection that tells why TLS fails."""
 
 _OPTIONS = (
     ("grpc.max_receive_message_length", -1),
@@ -86,11 +94,6 @@ class Access:
     def __str__(self) -> str:
         return ",".join(self.members)
 
-    @property
-    def files(self) -> TlsFiles:
-        """The files of the TLS settings."""
-        return TlsFiles(self.ca_file, self.cert_file, self.key_file)
-
 
 class EtcdClient:
     """Calls one member at a time, as long as that answers. Must be made on the event loop.
@@ -100,7 +103,7 @@ class EtcdClient:
 
     def __init__(self, access: Access) -> None:
         self._access = access
-        self._credentials = credentials_of(access.files) if access.tls else None
+        self._credentials = _credentials(access) if access.tls else None
         self._channels: dict[str, grpc.aio.Channel] = {}
         self._unary = UnaryCalls(self._tls)
         self._turn = 0
@@ -230,18 +233,15 @@ class EtcdClient:
             except (NoResponse, StreamBroken):
                 self.retries += 1
         # The first attempt of a long request; or a further one, for the reason of the failure.
-        answer = await self._call_by_library(member, method, data, timeout_s)
-        if is_unreachable:
-            self._unary.pause()
-        return answer
-
-    async def _call_by_library(self, member: str, method: Method, data: bytes, timeout_s: float) -> Any:
         call = self._calls.get((member, method.path))
         if call is None:
             call = self._calls[(member, method.path)] = self._channel(member).unary_unary(
                 method.path, response_deserializer=method.response.FromString
             )
-        return await call(data, timeout=timeout_s, metadata=self._metadata())
+        answer = await call(data, timeout=timeout_s, metadata=self._metadata())
+        if is_unreachable:
+            self._unary.pause()
+        return answer
 
     async def _authenticate(self, member: str, timeout_s: float) -> None:
         access, method = self._access, messages.AUTHENTICATE
@@ -311,7 +311,7 @@ class EtcdClient:
             _log.debug("the watch of etcd at %s ended: %s", member, error)
 
     def _tls(self) -> ssl.SSLContext | None:
-        return context_of(self._access.files) if self._access.tls else None
+        return _tls_context(self._access) if self._access.tls else None
 
     async def _is_final(self, error: grpc.aio.AioRpcError) -> bool:
         """Whether a retry is of no use. Drops an expired token."""
@@ -326,8 +326,7 @@ class EtcdClient:
         if error.code() is not grpc.StatusCode.UNAVAILABLE and self._cluster:
             return self.explain(error)
         with suppress(OSError):  # a file may be missing by now
-            tls, shown = self._tls(), self._access.cert_file is not None
-            if tls is not None and (problem := await refusal(member, tls, has_certificate=shown)):
+            if self._access.tls and (problem := await _refusal(member, self._access)):
                 self.trouble = f"etcd at {member} {problem}"
                 return Unavailable(self.trouble)
         return self.explain(error)
@@ -399,3 +398,78 @@ def _serialize(message: Any) -> bytes:
 
 def _token_is_old(error: grpc.aio.AioRpcError, text: str) -> bool:
     return error.code() is grpc.StatusCode.UNAUTHENTICATED or "revision in header is old" in text
+
+
+def _tls_context(access: Access) -> ssl.SSLContext:
+    """The TLS settings of a connection without gRPC. Raises `OSError`."""
+    context = ssl.create_default_context(cafile=access.ca_file)
+    if access.cert_file is not None:
+        context.load_cert_chain(access.cert_file, access.key_file)
+    context.set_alpn_protocols(["h2"])
+    return context
+
+
+def _credentials(access: Access) -> grpc.ChannelCredentials:
+    """The TLS settings of gRPC's library. Raises `Unavailable` for a file that cannot be used."""
+    ca = _read(access.ca_file, "--etcd-cafile")
+    if ca is None and (path := ssl.get_default_verify_paths().cafile):
+        ca = Path(path).read_bytes()  # without a file of the system's CAs gRPC uses its built-in ones
+    cert, key = _read(access.cert_file, "--etcd-certfile"), _read(access.key_file, "--etcd-keyfile")
+    try:
+        _tls_context(access)
+    except ssl.SSLError as error:
+        raise Unavailable(
+            f"--etcd-cafile, --etcd-certfile and --etcd-keyfile cannot be used together ({error.reason}): the"
+            " key must be that of the certificate, without a password"
+        ) from error
+    return grpc.ssl_channel_credentials(ca, key, cert)
+
+
+def _read(path: Path | None, flag: str) -> bytes | None:
+    if path is None:
+        return None
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        what = (
+            "does not exist" if isinstance(error, FileNotFoundError) else f"cannot be read ({error.strerror})"
+        )
+        raise Unavailable(f"{flag} {path} {what}") from error
+    if b"-----BEGIN " not in data:
+        raise Unavailable(f"{flag} {path} holds nothing in PEM form")
+    return data
+
+
+async def _refusal(member: str, access: Access) -> str:
+    """Why a TLS connection to a member (`HOST:PORT`) fails, with the fix; empty if it does not, or the member
+    is unreachable. Raises `OSError` for a missing file.
+
+    gRPC's library reports a refused certificate without a reason. With TLS 1.3 a server refuses a client's
+    certificate only after the handshake (RFC 8446 §4.4.2.4), so the reason arrives with the first read.
+    """
+    host, _, port = member.rpartition(":")
+    context = _tls_context(access)
+    try:
+        async with asyncio.timeout(_DIAGNOSIS_S):
+            reader, writer = await asyncio.open_connection(host.strip("[]"), int(port), ssl=context)
+            try:
+                # Without a request there is nothing to read but an alert; silence is consent.
+                await reader.read(1)
+            finally:
+                writer.transport.abort()
+    except ssl.SSLCertVerificationError as error:
+        return f"shows a certificate that is not trusted ({error.verify_message}): see --etcd-cafile"
+    except ssl.SSLError as error:
+        reason = error.reason or ""
+        if "ALERT" not in reason:
+            return ""
+        if access.cert_file is None:
+            return "requires a client certificate: give --etcd-certfile and --etcd-keyfile"
+        words = reason.partition("ALERT_")[2].replace("_", " ").lower()
+        return (
+            f"refuses our client certificate ({words}): --etcd-certfile must be valid, and issued by a CA of"
+            " etcd's --trusted-ca-file"
+        )
+    except OSError:  # TimeoutError among them
+        pass
+    return ""

@@ -4,33 +4,34 @@ Below the prefix, with NUL between bucket, namespace and name so that keys sort 
 
 - `m/<bucket>␀<namespace>␀<name>`: the writer, and `meta`;
 - `b/<bucket>␀<namespace>␀<name>`: `body`, written in the same transaction, so that metadata is read alone;
-- `i/<bucket>␀<namespace>␀<name>`: empty; of some rows, written and deleted with them (`sparse_index`);
-- `store`: the store's id (`etcd_identity`);
-- `ring`: the data keys that rows are sealed with (`seal`), wrapped;
+- `i/<bucket>␀<namespace>␀<name>`: empty; of some rows, written and deleted with them (`listing.SparseIndex`);
+- `store`: the store's id (`identity`);
+- `ring`: the data keys that rows are sealed with (`sealing`), wrapped;
 - `last`: the last state of the row that the same transaction deletes;
 - `format`, and during its upgrade `upgrade`: which format the rows have (`row_format`).
 
 In format 2 values are compressed (`compression`) before they are sealed.
 
-etcd reports the revision of a write only when it is committed: `meta` is kept in pieces
-(`revision_placeholder`).
+etcd reports the revision of a write only when it is committed. So an encoder, which writes the revision into
+`meta` in decimal digits (`contract.Encode`), gets a *stand-in*: a random number that cannot be guessed. The
+pieces of `meta` around it are stored; the reader puts the true revision between them.
 """
 
 from __future__ import annotations
 
 import os
+import secrets
 import zlib
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import msgspec
 
-from certwright.kube.store.contract import Damaged, DamagedRow, Key, Row
+from certwright.kube.store.contract import Damaged, DamagedRow, Encode, Key, Row
 from certwright.kube.store.damage import Check, DamagedRows
 from certwright.kube.store.envelope import BODY, LAST, META, Seal, UnknownDataKey
 from certwright.kube.store.etcd.compression import RowCompression
 from certwright.kube.store.etcd.messages import at_revision, delete_op, put_op
-from certwright.kube.store.etcd.revision_placeholder import join
 from certwright.kube.store.log import Place
 from certwright.kube.util.decoders import msgpack_decoder
 
@@ -45,6 +46,29 @@ INDEX_EVERY = 128
 def is_indexed(name: bytes) -> bool:
     """Whether the row with this key, without its prefix, is in the sparse index."""
     return zlib.crc32(name) % INDEX_EVERY == 0
+
+
+# With nineteen digits, as no revision will have: sizes measured before the write are about right.
+_STAND_INS = range(4 * 10**18, 9 * 10**18)
+
+
+class Content(NamedTuple):
+    """The stored parts of a write: `meta` in pieces, and `body`."""
+
+    pieces: list[bytes]
+    body: bytes
+
+
+def encode_apart(encode: Encode) -> Content:
+    """Call `encode` with a stand-in, and cut that out of `meta` again. Raises what `encode` raises."""
+    stand_in = _STAND_INS[secrets.randbelow(len(_STAND_INS))]
+    meta, body = encode(stand_in)
+    return Content(meta.split(b"%d" % stand_in), body)
+
+
+def join(pieces: list[bytes], revision: int) -> bytes:
+    """`meta` with the revision in it."""
+    return pieces[0] if len(pieces) == 1 else (b"%d" % revision).join(pieces)
 
 
 class Meta(NamedTuple):

@@ -8,6 +8,8 @@ acknowledged when the feed has it, so that later reads here include it.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any, Unpack
 
 from certwright.kube.store.contract import (
@@ -27,10 +29,10 @@ from certwright.kube.store.contract import (
 from certwright.kube.store.damage import Check
 from certwright.kube.store.envelope import Seal
 from certwright.kube.store.etcd.client import Access, EtcdClient
-from certwright.kube.store.etcd.compaction import Compaction, compacted
 from certwright.kube.store.etcd.feed import Feed
-from certwright.kube.store.etcd.key_lock import Turns
+from certwright.kube.store.etcd.identity import check_mark, identify
 from certwright.kube.store.etcd.listing import Reader
+from certwright.kube.store.etcd.maintenance import DEFAULT_QUOTA_BYTES, Compaction, QuotaWatch, compacted
 from certwright.kube.store.etcd.messages import (
     RANGE,
     STATUS,
@@ -40,12 +42,9 @@ from certwright.kube.store.etcd.messages import (
     TxnRequest,
     read_op,
 )
-from certwright.kube.store.etcd.quota import DEFAULT_QUOTA_BYTES, QuotaWatch
-from certwright.kube.store.etcd.revision_placeholder import Content, encode_apart, join
 from certwright.kube.store.etcd.row_format import settle_format
-from certwright.kube.store.etcd.rows import LastState, Layout, Meta, new_writer
+from certwright.kube.store.etcd.rows import Content, LastState, Layout, Meta, encode_apart, join, new_writer
 from certwright.kube.store.etcd.sealing import load_ring, start_rotation
-from certwright.kube.store.etcd_identity import check_mark, identify
 from certwright.kube.store.fanout import Fanout, Subscription
 from certwright.kube.store.log import MAX_BYTES, EventLog
 from certwright.kube.store.mark import MarkFile, MarkKeeper
@@ -135,7 +134,7 @@ class EtcdStore:
         self._fanout = Fanout(EventLog(revision, max_bytes=window_bytes))
         self._feed = Feed(client, layout, self._fanout)
         self._reader = Reader(client, layout, self._catch_up)
-        self._turns = Turns()
+        self._locks = KeyLocks()
         self._closing = False
         self._keeper: MarkKeeper | None = None
         self.rotation = start_rotation(client, layout, self._feed.reach)
@@ -204,12 +203,12 @@ class EtcdStore:
 
     async def latest(self, key: Key) -> Row | None:
         """The row after the writes under way here."""
-        await self._turns.over(key)
+        await self._locks.over(key)
         return await self.get(key)
 
     def recent(self, key: Key) -> Row | None:
         """See `contract.Store.recent`."""
-        return None if self._turns.is_taken(key) else self._fanout.log.row(key)
+        return None if self._locks.is_taken(key) else self._fanout.log.row(key)
 
     def cached(self, key: Key) -> Row | None:  # noqa: ARG002 - others write here, too
         """None, because rows in memory are published after followers have received later events."""
@@ -245,7 +244,7 @@ class EtcdStore:
         """Write a row; see `contract.Store.put`."""
         self._check_open()
         content = encode_apart(encode)
-        async with self._turns.take(key):
+        async with self._locks.take(key):
             expected = expect if expect is not None else _revision_of(await self._reader.row(key))
             while True:
                 revision, current = await self._put(key, content, expected)
@@ -281,7 +280,7 @@ class EtcdStore:
         content = None if encode is None else encode_apart(encode)
         writer = new_writer()
         with self._feed.seeking(writer):
-            async with self._turns.take(key):
+            async with self._locks.take(key):
                 row = await self._delete(key, content, writer, expect)
                 await self._feed.reach(row.revision)
         return row
@@ -316,7 +315,7 @@ class EtcdStore:
         pieces, body = encode_apart(encode)
         last = LastState(new_writer(), key, pieces, body)
         with self._feed.seeking(last.writer):
-            async with self._turns.take(key):
+            async with self._locks.take(key):
                 while True:
                     current_revision = await self._reader.revision_of(key)
                     try:
@@ -349,7 +348,7 @@ class EtcdStore:
         self._closing = True
         if self.rotation is not None:
             await self.rotation.close()
-        await self._turns.all_over()
+        await self._locks.all_over()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -359,6 +358,48 @@ class EtcdStore:
         await self._feed.close()
         self._fanout.close()
         await self._client.close()
+
+
+class KeyLocks:
+    """A lock for each key: writes to a key run one after the other, in the order in which they came."""
+
+    def __init__(self) -> None:
+        self._last: dict[Key, asyncio.Future[None]] = {}
+
+    @asynccontextmanager
+    async def take(self, key: Key) -> AsyncIterator[None]:
+        """Hold the lock of `key` inside the block."""
+        before = self._last.get(key)
+        mine = self._last[key] = asyncio.get_running_loop().create_future()
+        try:
+            if before is not None:
+                await asyncio.shield(before)
+            yield
+        finally:
+            if before is not None and not before.done():
+                # Cancelled while waiting: later waiters must still wait for the earlier ones.
+                before.add_done_callback(lambda _: self._over(key, mine))
+            else:
+                self._over(key, mine)
+
+    def _over(self, key: Key, mine: asyncio.Future[None]) -> None:
+        mine.set_result(None)
+        if self._last.get(key) is mine:
+            del self._last[key]
+
+    def is_taken(self, key: Key) -> bool:
+        """Whether a write to `key` is under way or queued."""
+        return key in self._last
+
+    async def over(self, key: Key) -> None:
+        """Return when all writes to `key` that are queued now are done."""
+        if (last := self._last.get(key)) is not None:
+            await asyncio.shield(last)
+
+    async def all_over(self) -> None:
+        """Return when the queues are empty."""
+        while self._last:
+            await asyncio.wait(self._last.values())
 
 
 def _revision_of(row: Row | None) -> int:
