@@ -282,7 +282,6 @@ _LITERALS = {"matches": "''.matches(value)", "duration": "duration(value)", "tim
 
 
 def _accepts_argument(function: str, value: object) -> bool:
-    """Whether a function accepts that argument."""
     try:
         Expression(_LITERALS[function], ("value",)).run({"value": value})
     except EvaluationError:

@@ -336,7 +336,6 @@ def _with_entries(made: Mapping[Any, Any], more: Mapping[Any, Any]) -> dict[Any,
 
 @cache
 def _environment(names: tuple[str, ...]) -> Any:
-    """Where expressions with these variables run."""
     pool = new_pool()
     return cel.NewEnv(
         descriptor_pool=pool,

@@ -66,7 +66,8 @@ class OtherVersions:
         """
         if obj["apiVersion"] == definition.api_version:
             return obj
-        bare = _bare(obj)
+        meta = {name: value for name, value in obj["metadata"].items() if name != MANAGED}
+        bare = {**obj, "metadata": meta}
         outcome = self._outcomes.get(_key(definition, bare))
         if outcome is None:
             raise Unconverted(definition, bare)
@@ -93,11 +94,6 @@ class OtherVersions:
         except InternalError as error:
             outcome = error.message
         self._outcomes[_key(definition, obj)] = outcome
-
-
-def _bare(obj: Json) -> Json:
-    meta = {name: value for name, value in obj["metadata"].items() if name != MANAGED}
-    return {**obj, "metadata": meta}
 
 
 def _key(definition: ResourceDefinition, bare: Json) -> tuple[str, bytes]:
@@ -326,7 +322,6 @@ class ConvertedStore:
         return converted
 
     async def _shown(self, rows: _Rows) -> _Rows:
-        """The rows in the requested version."""
         by_version: dict[str, _Placed] = {}
         for index, row in enumerate(rows):
             obj = objects.to_object(self._definition, row)

@@ -6,7 +6,7 @@ CustomResourceDefinitions".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from types import MappingProxyType
 
@@ -154,7 +154,9 @@ def _definition(
         stored_version=next(entry["name"] for entry in crd["spec"]["versions"] if entry["storage"]),
         status_subresource="status" in (version.get("subresources") or {}),
         has_generation=True,
-        selectable_fields=_selectable(version.get("selectableFields") or ()),
+        selectable_fields=tuple(
+            ".".join(simple_keys(field["jsonPath"])) for field in (version.get("selectableFields") or ())
+        ),
         # In Kubernetes' order for custom resources.
         verbs=("delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"),
         custom=True,
@@ -200,7 +202,3 @@ def _deprecation(crd: Json, version: Json, kind: str) -> str:
     ]
     instead = f"; use {group}/{min(better, key=version_rank)} {kind}" if better else ""
     return f"{group}/{version['name']} {kind} is deprecated{instead}"
-
-
-def _selectable(fields: Iterable[Json]) -> tuple[str, ...]:
-    return tuple(".".join(simple_keys(field["jsonPath"])) for field in fields)

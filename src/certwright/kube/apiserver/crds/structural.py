@@ -59,7 +59,15 @@ _LOGIC = ("allOf", "anyOf", "oneOf")
 
 def structural_errors(path: str, schema: Schema, *, has_status: bool = False) -> list[FieldError]:
     """The errors that reject the schema of a version. `has_status`: it has a status subresource."""
-    errors = _root_errors(path, schema, has_status=has_status)
+    errors = []
+    if has_status and schema.get("type", "") not in ("", "object"):
+        text = f'only "object" is allowed as the type at the root of the schema {_IF}'
+        errors.append(invalid(f"{path}.type", schema["type"], text))
+    elif has_status and not schema.keys() <= _ROOT_KEYWORDS:
+        text = f"only [{_WITH_STATUS}] fields are allowed at the root of the schema {_IF}"
+        errors.append(invalid(path, schema, text))
+    if schema.get("nullable"):
+        errors.append(forbidden(f"{path}.nullable", "nullable cannot be true at the root"))
     unsupported = _unsupported(schema)
     if not unsupported:
         violations = sorted(_node(path, schema, "root") + _incomplete(schema, schema, path, path), key=str)
@@ -83,19 +91,6 @@ _ROOT_KEYWORDS = frozenset(
         "x-kubernetes-validations",
     }
 )
-
-
-def _root_errors(path: str, schema: Schema, *, has_status: bool) -> list[FieldError]:
-    errors = []
-    if has_status and schema.get("type", "") not in ("", "object"):
-        text = f'only "object" is allowed as the type at the root of the schema {_IF}'
-        errors.append(invalid(f"{path}.type", schema["type"], text))
-    elif has_status and not schema.keys() <= _ROOT_KEYWORDS:
-        text = f"only [{_WITH_STATUS}] fields are allowed at the root of the schema {_IF}"
-        errors.append(invalid(path, schema, text))
-    if schema.get("nullable"):
-        errors.append(forbidden(f"{path}.nullable", "nullable cannot be true at the root"))
-    return errors
 
 
 def _unsupported(schema: Schema) -> str:
@@ -221,7 +216,14 @@ def _logic_errors(path: str, schema: Schema, *, skipped: str = "") -> list[Field
 
 
 def _nested(path: str, schema: Schema, *, skipped: str = "") -> list[FieldError]:
-    errors = _nested_logic(path, schema, skipped=skipped)
+    # Below the top level the form of an int-or-string has no meaning, except where it was accepted.
+    errors = []
+    for word in _LOGIC:
+        if word != skipped:
+            for index, branch in enumerate(schema.get(word) or ()):
+                errors += _nested(f"{path}.{word}[{index}]", branch)
+    plain = {word: schema[word] for word in ("not", "pattern") if word in schema}
+    errors = errors + _logic_errors(path, plain)
     if "items" in schema:
         errors += _nested(f"{path}.items", schema["items"])
     properties = schema.get("properties") or {}
@@ -236,17 +238,6 @@ def _nested(path: str, schema: Schema, *, skipped: str = "") -> list[FieldError]
         text = "must not be specified in a nested context"
         errors.append(forbidden(f"{path}.properties[metadata]", text))
     return errors
-
-
-def _nested_logic(path: str, schema: Schema, *, skipped: str) -> list[FieldError]:
-    # Below the top level the form of an int-or-string has no meaning, except where it was accepted.
-    errors = []
-    for word in _LOGIC:
-        if word != skipped:
-            for index, branch in enumerate(schema.get(word) or ()):
-                errors += _nested(f"{path}.{word}[{index}]", branch)
-    plain = {word: schema[word] for word in ("not", "pattern") if word in schema}
-    return errors + _logic_errors(path, plain)
 
 
 # --- completeness -----------------------------------------------------------------------------------------
@@ -403,7 +394,6 @@ def _keyword_errors(path: str, schema: Schema, *, no_default: str, in_head: bool
 
 
 def _of_type(path: str, schema: Schema, kind: str, word: str) -> list[FieldError]:
-    """A keyword requires one type."""
     actual, text = schema.get("type", ""), f"must be {kind} if {word} is specified"
     if actual == kind:
         return []

@@ -33,8 +33,21 @@ _Accepted = tuple[list[Json | None], frozenset[str]]
 def version_errors(spec: Json, old: Json | None, known: frozenset[str] = frozenset()) -> list[FieldError]:
     """The errors in the versions of `spec`; rules in `old` or `known` are not compiled."""
     versions: list[Json] = spec["versions"] or []
-    shared = _shared(versions)
-    errors = _names_errors(spec["versions"], shared)
+    # The fields that have the same value in all versions.
+    fields = ("schema", "subresources", "additionalPrinterColumns", "selectableFields")
+    shared = frozenset(
+        field
+        for field in fields
+        if versions
+        and all(version.get(field) and version[field] == versions[0].get(field) for version in versions)
+    )
+    given = spec["versions"]
+    errors, names = [], [version["name"] for version in given or ()]
+    if len(set(names)) < len(names):
+        errors.append(_about_all(given, shared, "must contain unique version names"))
+    if sum(version["storage"] for version in given or ()) != 1:
+        text = "must have exactly one version marked as storage version"
+        errors.append(_about_all(given, shared, text))
     checked = [_schema(version) for version in (old or {}).get("versions") or ()]
     for index, version in enumerate(versions):
         path = f"spec.versions[{index}]"
@@ -58,27 +71,6 @@ def version_errors(spec: Json, old: Json | None, known: frozenset[str] = frozens
 def _schema(version: Json) -> Json | None:
     schema: Json | None = (version.get("schema") or {}).get("openAPIV3Schema")
     return schema
-
-
-def _shared(versions: list[Json]) -> frozenset[str]:
-    """The fields that have the same value in all versions."""
-    fields = ("schema", "subresources", "additionalPrinterColumns", "selectableFields")
-    return frozenset(
-        field
-        for field in fields
-        if versions
-        and all(version.get(field) and version[field] == versions[0].get(field) for version in versions)
-    )
-
-
-def _names_errors(given: list[Json] | None, shared: frozenset[str]) -> list[FieldError]:
-    errors, names = [], [version["name"] for version in given or ()]
-    if len(set(names)) < len(names):
-        errors.append(_about_all(given, shared, "must contain unique version names"))
-    if sum(version["storage"] for version in given or ()) != 1:
-        text = "must have exactly one version marked as storage version"
-        errors.append(_about_all(given, shared, text))
-    return errors
 
 
 def _about_all(versions: list[Json] | None, shared: frozenset[str], text: str) -> FieldError:
@@ -253,7 +245,12 @@ _NAMES = ("required", "x-kubernetes-list-map-keys", "x-kubernetes-validations")
 
 def size_errors(path: str, schema: Schema) -> list[FieldError]:
     """The errors of a schema with too many parts."""
-    parts = _count(schema)
+    count, waiting = 0, [schema]
+    while waiting:
+        part = waiting.pop()
+        count += 1 + sum(len(part.get(word) or ()) for word in _NAMES) + _DEFAULT * ("default" in part)
+        waiting += [child for child in _children(part) if isinstance(child, Mapping)]
+    parts = count
     if parts <= MAX_PARTS:
         return []
     detail = (
@@ -261,15 +258,6 @@ def size_errors(path: str, schema: Schema) -> list[FieldError]:
         "parts of it open with x-kubernetes-preserve-unknown-fields"
     )
     return [FieldError(path, "FieldValueTooMany", detail)]
-
-
-def _count(schema: Schema) -> int:
-    count, waiting = 0, [schema]
-    while waiting:
-        part = waiting.pop()
-        count += 1 + sum(len(part.get(word) or ()) for word in _NAMES) + _DEFAULT * ("default" in part)
-        waiting += [child for child in _children(part) if isinstance(child, Mapping)]
-    return count
 
 
 def _children(schema: Schema) -> Iterator[Any]:

@@ -209,7 +209,6 @@ def _not_typed(call: Call, config: Json, error: FieldsError) -> ApiError:
 
 
 def _unexpected(text: str) -> ApiError:
-    """An error without a Kubernetes reason."""
     failure = InternalError(text)
     failure.reason = ""
     return failure
@@ -236,12 +235,30 @@ class _Application:
         if merged.get("metadata") is None:
             merged["metadata"] = {}
         last = owners.get(key)
-        mine = self._claimed()
+        # The fields that the configuration claims, without those that this kind of write cannot change.
+        claimed = applied_fields(self.kind, self.config)
+        if self.call.route.subresource and self.call.definition.kind != "Scale":
+            claimed.pop("f:spec", None)
+        elif self.call.definition.status_subresource:
+            claimed.pop("f:status", None)
+        mine = claimed
         entry = managed.new_entry(self.call, manager, APPLY, b"", last.entry.time if last else None)
         owners[key] = _Owned(entry, mine)
         if last is not None and last.fields:
             merged = self._pruned(merged, owners, last)
-        self._settle(owners, key, self._change(merged), force=force)
+        # Remove the changed fields from the other managers.
+        clashes: list[Clash] = []
+        for name, owned in list(owners.items()):
+            comparison = self._change(merged).seen_in(owned.entry.api_version) if name != key else None
+            if comparison is None:
+                continue
+            clash = intersection(owned.fields, comparison.touched)
+            if clash:
+                clashes.append(Clash(owned.entry, clash))
+            left = difference(difference(owned.fields, clash), comparison.removed)
+            owners[name] = _Owned(owned.entry, left)
+        if clashes and not force:
+            raise _Conflicts(clashes)
         return self._finished(owners, key, merged, manager)
 
     def _owners(self) -> Owners:
@@ -261,32 +278,8 @@ class _Application:
                 owners[entry.key] = _Owned(entry, fields.touched)
         return owners
 
-    def _claimed(self) -> Node:
-        """The fields that the configuration claims, without those that this kind of write cannot change."""
-        claimed = applied_fields(self.kind, self.config)
-        if self.call.route.subresource and self.call.definition.kind != "Scale":
-            claimed.pop("f:spec", None)
-        elif self.call.definition.status_subresource:
-            claimed.pop("f:status", None)
-        return claimed
-
     def _change(self, merged: Json) -> Change:
         return managed.change_of(self.backend, self.call, self.live, merged)
-
-    def _settle(self, owners: Owners, key: tuple[str, str, str, str], change: Change, *, force: bool) -> None:
-        """Remove the changed fields from the other managers. Raises `_Conflicts` unless forced."""
-        clashes: list[Clash] = []
-        for name, owned in list(owners.items()):
-            comparison = change.seen_in(owned.entry.api_version) if name != key else None
-            if comparison is None:
-                continue
-            clash = intersection(owned.fields, comparison.touched)
-            if clash:
-                clashes.append(Clash(owned.entry, clash))
-            left = difference(difference(owned.fields, clash), comparison.removed)
-            owners[name] = _Owned(owned.entry, left)
-        if clashes and not force:
-            raise _Conflicts(clashes)
 
     def _pruned(self, merged: Json, owners: Owners, last: _Owned) -> Json:
         """`merged` without fields that the applier no longer applies and no other manager owns."""
@@ -381,7 +374,6 @@ def _named(kind: Type, value: Any) -> Node:
 
 
 def _plain(live: Json) -> Json:
-    """The object without its managed fields."""
     return {**live, "metadata": {name: value for name, value in live["metadata"].items() if name != MANAGED}}
 
 

@@ -91,7 +91,16 @@ def read_sent(sent: Any) -> list[Entry] | None:
         entries = _decode_entries(encode_json([entry or {} for entry in sent]))
         if not entries or entries == [_EMPTY]:
             return []
-        return _canonical(entries)
+        by_key: dict[tuple[str, ...], Entry] = {}
+        for entry in entries:
+            if entry.operation not in (UPDATE, APPLY):
+                raise FieldsError("operation must be `Apply` or `Update`")
+            if not entry.api_version or entry.fields_type != "FieldsV1":
+                raise FieldsError("apiVersion and fieldsType must be there")
+            fields = read(decode_json(entry.fields_v1) or {})
+            fields.pop(".", None)
+            by_key[entry.key] = with_fields(entry, encode_sorted(fields))
+        return list(by_key.values())
     except (msgspec.ValidationError, FieldsError):
         return None
 
@@ -108,19 +117,6 @@ def check_entries(call: Call, new: Json, entries: list[Entry]) -> None:
         definition = call.definition
         name = new["metadata"].get("name") or ""
         raise invalid_object(definition.group, definition.kind, name, errors)
-
-
-def _canonical(entries: list[Entry]) -> list[Entry]:
-    by_key: dict[tuple[str, ...], Entry] = {}
-    for entry in entries:
-        if entry.operation not in (UPDATE, APPLY):
-            raise FieldsError("operation must be `Apply` or `Update`")
-        if not entry.api_version or entry.fields_type != "FieldsV1":
-            raise FieldsError("apiVersion and fieldsType must be there")
-        fields = read(decode_json(entry.fields_v1) or {})
-        fields.pop(".", None)
-        by_key[entry.key] = with_fields(entry, encode_sorted(fields))
-    return list(by_key.values())
 
 
 def with_fields(entry: Entry, fields: bytes, time: str | None = None) -> Entry:

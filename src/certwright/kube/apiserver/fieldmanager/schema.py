@@ -98,23 +98,19 @@ def _compile(schema: Schema, *, preserve: bool) -> Type:
         return _SCALARS[kind]
     made = Type(scalar="" if kind else "untyped")
     if kind != "array":
-        _add_map(made, schema, preserve=preserve)
+        made.maps = "atomic" if schema.get("x-kubernetes-map-type") == "atomic" else "granular"
+        properties: Mapping[str, Schema] = schema.get("properties") or {}
+        made.fields = {name: _compile(prop, preserve=preserve) for name, prop in properties.items()}
+        if schema.get(EMBEDDED):
+            made.fields |= _EMBEDDED_FIELDS
+        extra = schema.get("additionalProperties")
+        if isinstance(extra, Mapping):
+            made.element = _compile(extra, preserve=preserve)
+        elif extra or (extra is None and (preserve or not made.fields)):
+            made.element = DEDUCED
     if kind != "object":
         _add_list(made, schema, preserve=preserve)
     return made
-
-
-def _add_map(made: Type, schema: Schema, *, preserve: bool) -> None:
-    made.maps = "atomic" if schema.get("x-kubernetes-map-type") == "atomic" else "granular"
-    properties: Mapping[str, Schema] = schema.get("properties") or {}
-    made.fields = {name: _compile(prop, preserve=preserve) for name, prop in properties.items()}
-    if schema.get(EMBEDDED):
-        made.fields |= _EMBEDDED_FIELDS
-    extra = schema.get("additionalProperties")
-    if isinstance(extra, Mapping):
-        made.element = _compile(extra, preserve=preserve)
-    elif extra or (extra is None and (preserve or not made.fields)):
-        made.element = DEDUCED
 
 
 def _add_list(made: Type, schema: Schema, *, preserve: bool) -> None:

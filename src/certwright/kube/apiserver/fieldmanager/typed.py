@@ -147,25 +147,21 @@ def compare_maps(
 def _differ(comparison: Comparison, name: str, kind: Type, old: Any, new: Any) -> None:
     """Compare two values that are both present and not the same."""
     if type(new) is not type(old):
-        _other_forms(comparison, name, kind, old, new)
+        # A value of another form; null is the empty value of any.
+        had = below(kind, old) if old and _parts(kind, old) else LEAF
+        has = below(kind, new) if new and _parts(kind, new) else LEAF
+        if had:
+            comparison.removed[name] = had
+        if has and old is None:
+            comparison.touched[name] = has
+        elif has or not (had and new is None):
+            comparison.touched[name] = {SELF: LEAF, **has} if has else LEAF
     elif type(new) is dict and kind.maps == "granular":
         comparison.add(name, compare_maps(kind, old, new))
     elif type(new) is list and kind.lists != "atomic" and kind.lists:
         comparison.add(name, _compare_lists(kind, old, new))
     else:
         comparison.touched[name] = LEAF
-
-
-def _other_forms(comparison: Comparison, name: str, kind: Type, old: Any, new: Any) -> None:
-    """A value of another form; null is the empty value of any."""
-    had = below(kind, old) if old and _parts(kind, old) else LEAF
-    has = below(kind, new) if new and _parts(kind, new) else LEAF
-    if had:
-        comparison.removed[name] = had
-    if has and old is None:
-        comparison.touched[name] = has
-    elif has or not (had and new is None):
-        comparison.touched[name] = {SELF: LEAF, **has} if has else LEAF
 
 
 def _compare_lists(kind: Type, old: list[Any], new: list[Any]) -> Comparison:
@@ -248,21 +244,17 @@ def _applied(kind: Type, value: Any) -> Node | None:
 def without(kind: Type, value: Any, fields: Node) -> Any:
     """`value` less the items and fields in `fields`; None when nothing is left of a map or list."""
     if type(value) is dict:
-        return _map_without(kind, value, fields)
+        if kind.maps == "atomic":
+            return None
+        left: dict[str, Any] = {}
+        for name, child in value.items():
+            node = fields.get(f"f:{name}")
+            if node is None:
+                left[name] = child
+            elif not is_member(node):
+                left[name] = without(kind.child(name) or ATOMIC, child, node)
+        return left or None
     return _list_without(kind, value, fields) if type(value) is list else value
-
-
-def _map_without(kind: Type, value: dict[str, Any], fields: Node) -> Any:
-    if kind.maps == "atomic":
-        return None
-    left: dict[str, Any] = {}
-    for name, child in value.items():
-        node = fields.get(f"f:{name}")
-        if node is None:
-            left[name] = child
-        elif not is_member(node):
-            left[name] = without(kind.child(name) or ATOMIC, child, node)
-    return left or None
 
 
 def _list_without(kind: Type, value: list[Any], fields: Node) -> Any:
@@ -296,23 +288,19 @@ def _check(kind: Type, value: Any, path: str, errors: list[str]) -> None:
     if value is None:
         return
     if type(value) is dict and kind.maps:
-        _check_map(kind, value, path, errors)
+        for name, item in value.items():
+            child = kind.child(name)
+            if child is None:
+                # Kubernetes checks such a map no further.
+                errors.append(f"{path}.{name}: field not declared in schema")
+                return
+            # Most are texts.
+            if type(item) is not str or child.scalar != "string":
+                _check(child, item, f"{path}.{name}", errors)
     elif type(value) is list and kind.lists:
         _check_list(kind, value, path, errors)
     elif not _is_scalar(kind, value):
         errors.append(wrong_type(path, _form(kind), value))
-
-
-def _check_map(kind: Type, value: dict[str, Any], path: str, errors: list[str]) -> None:
-    for name, item in value.items():
-        child = kind.child(name)
-        if child is None:
-            # Kubernetes checks such a map no further.
-            errors.append(f"{path}.{name}: field not declared in schema")
-            return
-        # Most are texts.
-        if type(item) is not str or child.scalar != "string":
-            _check(child, item, f"{path}.{name}", errors)
 
 
 def _check_list(kind: Type, value: list[Any], path: str, errors: list[str]) -> None:

@@ -114,7 +114,6 @@ EVENT = (
 
 
 def _of_new(column: Column) -> Column:
-    """The column for Events of events.k8s.io."""
 
     def cell(obj: Json, now: float) -> Any:
         return column.cell({OLD_NAMES.get(name, name): value for name, value in obj.items()}, now)

@@ -136,7 +136,6 @@ def in_v3(refer: Refer) -> Plain:
 
 
 def _each(schema: Json, plain: Plain) -> Json:
-    """The schema with nested ones converted."""
     made = dict(schema)
     if "properties" in schema:
         made["properties"] = {name: plain(prop) for name, prop in schema["properties"].items()}
