@@ -1,17 +1,23 @@
 """AST of a checked CEL expression, decoded from the library's message.
 
-Source: cel-spec `proto/cel/expr/checked.proto` and `syntax.proto` (numbers of messages and fields); Protocol
-Buffers encoding.
+Source: cel-spec `proto/cel/expr/checked.proto` and `syntax.proto` (numbers of messages and fields).
 """
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from collections.abc import Iterator
+from functools import cache
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
+
+from certwright.kube.apiserver.cel.overloads import (
+    descriptor,
+    descriptor_pb2,
+    descriptor_pool,
+    message_factory,
+)
 
 # --- what there is -----------------------------------------------------------------------------------------
 
@@ -105,75 +111,96 @@ class Tree(msgspec.Struct, frozen=True):
 
 DYN = Type("dyn")
 
+# --- messages ----------------------------------------------------------------------------------------------
+
+# Fields that are not listed here stay as they are: protobuf keeps unknown fields.
+_MESSAGES: dict[str, dict[str, tuple[int, str]]] = {
+    "Any": {"value": (2, "bytes")},
+    "Checked": {
+        "references": (2, "Reference*"),
+        "types": (3, "TypeEntry*"),
+        "root": (4, "Expr"),
+        "source": (5, "Source"),
+    },
+    "Reference": {"key": (1, "int64")},
+    "TypeEntry": {"key": (1, "int64"), "type": (2, "Type")},
+    "Source": {"places": (4, "Place*")},
+    "Place": {"key": (1, "int64"), "offset": (2, "int64")},
+    "Type": {
+        "null": (2, "int64"),
+        "primitive": (3, "int64"),
+        "wrapper": (4, "int64"),
+        "well_known": (5, "int64"),
+        "list": (6, "ListType"),
+        "map": (7, "MapType"),
+        "message": (9, "string"),
+        "parameter": (10, "string"),
+        "abstract": (14, "AbstractType"),
+    },
+    "ListType": {"item": (1, "Type")},
+    "MapType": {"key": (1, "Type"), "value": (2, "Type")},
+    "AbstractType": {"name": (1, "string"), "parameters": (2, "Type*")},
+    "Expr": {
+        "id": (2, "int64"),
+        "constant": (3, "Constant"),
+        "name": (4, "Name"),
+        "select": (5, "Select"),
+        "call": (6, "Call"),
+        "list": (7, "List"),
+        "struct": (8, "Struct"),
+        "loop": (9, "Loop"),
+    },
+    "Constant": {"integer": (3, "int64"), "text": (6, "string"), "bytes": (7, "bytes")},
+    "Name": {"name": (1, "string")},
+    "Select": {"operand": (1, "Expr"), "field": (2, "string")},
+    "Call": {"target": (1, "Expr"), "function": (2, "string"), "args": (3, "Expr*")},
+    "List": {"elements": (1, "Expr*")},
+    "Struct": {"name": (1, "string"), "entries": (2, "Entry*")},
+    "Entry": {"key": (3, "Expr"), "value": (4, "Expr")},
+    "Loop": {
+        "range": (2, "Expr"),
+        "start": (4, "Expr"),
+        "condition": (5, "Expr"),
+        "step": (6, "Expr"),
+        "result": (7, "Expr"),
+    },
+}
+
+
+@cache
+def messages() -> dict[str, Any]:
+    """The classes of the library's messages, by name."""
+    types = descriptor.FieldDescriptor
+    scalars = {"bytes": types.TYPE_BYTES, "string": types.TYPE_STRING, "int64": types.TYPE_INT64}
+    file = descriptor_pb2.FileDescriptorProto(name="cel_expr.proto", package="expr", syntax="proto2")
+    for name, fields in _MESSAGES.items():
+        message = file.message_type.add(name=name)
+        for field, (number, kind) in fields.items():
+            label = types.LABEL_REPEATED if kind.endswith("*") else types.LABEL_OPTIONAL
+            made = message.field.add(name=field, number=number, label=label)
+            kind = kind.removesuffix("*")
+            made.type = scalars.get(kind, types.TYPE_MESSAGE)
+            if kind not in scalars:
+                made.type_name = f".expr.{kind}"
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return {
+        name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"expr.{name}"))
+        for name in _MESSAGES
+    }
+
+
 # --- reading -----------------------------------------------------------------------------------------------
-
-
-class _Message:
-    """The fields of a message, by number: integers, or bytes."""
-
-    def __init__(self, raw: bytes) -> None:
-        self._fields: dict[int, list[int | bytes]] = {}
-        for number, value in _read(raw):
-            self._fields.setdefault(number, []).append(value)
-
-    def has(self, number: int) -> bool:
-        return number in self._fields
-
-    def number(self, number: int) -> int:
-        value = self._fields.get(number, [0])[-1]
-        return value if isinstance(value, int) else 0
-
-    def all(self, number: int) -> list[bytes]:
-        return [value for value in self._fields.get(number, ()) if isinstance(value, bytes)]
-
-    def bytes(self, number: int) -> bytes:
-        return (self.all(number) or [b""])[-1]
-
-    def text(self, number: int) -> str:
-        return self.bytes(number).decode()
-
-    def message(self, number: int) -> _Message:
-        return _Message(self.bytes(number))
-
-    def messages(self, number: int) -> list[_Message]:
-        return [_Message(value) for value in self.all(number)]
-
-
-def _read(raw: bytes) -> Iterator[tuple[int, int | bytes]]:
-    at = 0
-    while at < len(raw):
-        tag, at = _varint(raw, at)
-        number, form = tag >> 3, tag & 7
-        if form == 0:
-            value, at = _varint(raw, at)
-            yield number, value
-        elif form == 1:
-            yield number, struct.unpack_from("<Q", raw, at)[0]
-            at += 8
-        else:
-            length, at = _varint(raw, at)
-            yield number, raw[at : at + length]
-            at += length
-
-
-def _varint(raw: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = raw[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, at
-        shift += 7
 
 
 def read(serialized: bytes) -> Tree:
     """Decode the AST from the library's message (an `Any` with a `CheckedExpr`)."""
-    checked = _Message(serialized).message(2)
+    classes = messages()
+    checked = classes["Checked"].FromString(classes["Any"].FromString(serialized).value)
     return Tree(
-        _part(checked.message(4)),
-        {entry.number(1): _type(entry.message(2)) for entry in checked.messages(3)},
-        {entry.number(1): entry.number(2) for entry in checked.message(5).messages(4)},
+        _part(checked.root),
+        {entry.key: _type(entry.type) for entry in checked.types},
+        {place.key: place.offset for place in checked.source.places},
     )
 
 
@@ -215,68 +242,45 @@ _PRIMITIVES = ("dyn", "bool", "int", "uint", "double", "string", "bytes")
 _WELL_KNOWN = ("dyn", "any", "timestamp", "duration")
 
 
-def _type(raw: _Message) -> Type:
-    if raw.has(3) or raw.has(4):
-        return Type(_PRIMITIVES[raw.number(3) or raw.number(4)])
-    if raw.has(5):
-        return Type(_WELL_KNOWN[raw.number(5)])
-    if raw.has(6):
-        return Type("list", "", (_type(raw.message(6).message(1)),))
-    if raw.has(7):
-        return Type("map", "", (_type(raw.message(7).message(1)), _type(raw.message(7).message(2))))
-    if raw.has(9):
-        return Type("struct", raw.text(9))
-    if raw.has(10):
-        return Type("parameter", raw.text(10))
-    if raw.has(14):
-        abstract = raw.message(14)
-        return Type("abstract", abstract.text(1), tuple(map(_type, abstract.messages(2))))
-    return Type("null") if raw.has(2) else DYN
+def _type(raw: Any) -> Type:
+    if raw.HasField("primitive") or raw.HasField("wrapper"):
+        return Type(_PRIMITIVES[raw.primitive or raw.wrapper])
+    if raw.HasField("well_known"):
+        return Type(_WELL_KNOWN[raw.well_known])
+    if raw.HasField("list"):
+        return Type("list", "", (_type(raw.list.item),))
+    if raw.HasField("map"):
+        return Type("map", "", (_type(raw.map.key), _type(raw.map.value)))
+    if raw.HasField("message"):
+        return Type("struct", raw.message)
+    if raw.HasField("parameter"):
+        return Type("parameter", raw.parameter)
+    if raw.HasField("abstract"):
+        return Type("abstract", raw.abstract.name, tuple(map(_type, raw.abstract.parameters)))
+    return Type("null") if raw.HasField("null") else DYN
 
 
-def _part(raw: _Message) -> Part:
-    number = next((number for number in _PARTS if raw.has(number)), 3)
-    return _PARTS[number](raw.number(2), raw.message(number))
-
-
-def _constant(key: int, raw: _Message) -> Part:
-    if raw.has(6):
-        return Constant(key, raw.text(6))
-    if raw.has(7):
-        return Constant(key, raw.bytes(7))
-    return Constant(key, _signed(raw.number(3)) if raw.has(3) else None)
-
-
-def _signed(value: int) -> int:
-    return value - (1 << 64) if value >= 1 << 63 else value
-
-
-def _select(key: int, raw: _Message) -> Part:
-    return Select(key, _part(raw.message(1)), raw.text(2))
-
-
-def _call(key: int, raw: _Message) -> Part:
-    target = _part(raw.message(1)) if raw.has(1) else None
-    return Call(key, raw.text(2), target, tuple(map(_part, raw.messages(3))))
-
-
-def _struct(key: int, raw: _Message) -> Part:
-    entries = raw.messages(2)
-    if raw.text(1):
-        return MakeStruct(key, tuple(_part(entry.message(4)) for entry in entries))
-    return MakeMap(key, tuple((_part(entry.message(3)), _part(entry.message(4))) for entry in entries))
-
-
-def _loop(key: int, raw: _Message) -> Part:
-    return Loop(key, *(_part(raw.message(number)) for number in (2, 4, 5, 6, 7)))
-
-
-_PARTS: dict[int, Callable[[int, _Message], Part]] = {
-    3: _constant,
-    4: lambda key, raw: Name(key, raw.text(1)),
-    5: _select,
-    6: _call,
-    7: lambda key, raw: MakeList(key, tuple(map(_part, raw.messages(1)))),
-    8: _struct,
-    9: _loop,
-}
+def _part(raw: Any) -> Part:
+    key = raw.id
+    if raw.HasField("name"):
+        return Name(key, raw.name.name)
+    if raw.HasField("select"):
+        return Select(key, _part(raw.select.operand), raw.select.field)
+    if raw.HasField("call"):
+        target = _part(raw.call.target) if raw.call.HasField("target") else None
+        return Call(key, raw.call.function, target, tuple(map(_part, raw.call.args)))
+    if raw.HasField("list"):
+        return MakeList(key, tuple(map(_part, raw.list.elements)))
+    if raw.HasField("struct"):
+        entries = raw.struct.entries
+        if raw.struct.name:
+            return MakeStruct(key, tuple(_part(entry.value) for entry in entries))
+        return MakeMap(key, tuple((_part(entry.key), _part(entry.value)) for entry in entries))
+    if raw.HasField("loop"):
+        loop = raw.loop
+        return Loop(key, *map(_part, (loop.range, loop.start, loop.condition, loop.step, loop.result)))
+    if raw.constant.HasField("text"):
+        return Constant(key, raw.constant.text)
+    if raw.constant.HasField("bytes"):
+        return Constant(key, raw.constant.bytes)
+    return Constant(key, raw.constant.integer if raw.constant.HasField("integer") else None)

@@ -14,16 +14,10 @@ import threading
 import time
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cache
 from typing import Any, cast
 
+from certwright.kube.apiserver.cel.ast import messages
 from certwright.kube.apiserver.cel.functions import FUNCTIONS
-from certwright.kube.apiserver.cel.overloads import (
-    descriptor,
-    descriptor_pb2,
-    descriptor_pool,
-    message_factory,
-)
 
 _PAUSE_EVERY_S, _PAUSE_S = 0.002, 0.001
 """Seconds of processor time between pauses, and their length."""
@@ -102,59 +96,10 @@ RENAMED = {
 } | {"cel.@mapInsert": "k8s.mapInserts"}
 """The functions that ours replace. The library has no `cel.@mapInsert`, which its own macro calls."""
 
-# Fields that are not listed here stay as they are: protobuf keeps unknown fields.
-_MESSAGES: dict[str, dict[str, tuple[int, str]]] = {
-    "Any": {"value": (2, "bytes")},
-    "Checked": {"references": (2, "Reference*"), "root": (4, "Expr")},
-    "Reference": {"key": (1, "int64")},
-    "Expr": {
-        "id": (2, "int64"),
-        "select": (5, "Select"),
-        "call": (6, "Call"),
-        "list": (7, "List"),
-        "struct": (8, "Struct"),
-        "loop": (9, "Loop"),
-    },
-    "Select": {"operand": (1, "Expr")},
-    "Call": {"target": (1, "Expr"), "function": (2, "string"), "args": (3, "Expr*")},
-    "List": {"elements": (1, "Expr*")},
-    "Struct": {"entries": (2, "Entry*")},
-    "Entry": {"key": (3, "Expr"), "value": (4, "Expr")},
-    "Loop": {
-        "range": (2, "Expr"),
-        "start": (4, "Expr"),
-        "condition": (5, "Expr"),
-        "step": (6, "Expr"),
-        "result": (7, "Expr"),
-    },
-}
-
-
-@cache
-def _classes() -> dict[str, Any]:
-    types = descriptor.FieldDescriptor
-    scalars = {"bytes": types.TYPE_BYTES, "string": types.TYPE_STRING, "int64": types.TYPE_INT64}
-    file = descriptor_pb2.FileDescriptorProto(name="cel_expr.proto", package="expr", syntax="proto3")
-    for name, fields in _MESSAGES.items():
-        message = file.message_type.add(name=name)
-        for field, (number, kind) in fields.items():
-            label = types.LABEL_REPEATED if kind.endswith("*") else types.LABEL_OPTIONAL
-            made = message.field.add(name=field, number=number, label=label)
-            kind = kind.removesuffix("*")
-            made.type = scalars.get(kind, types.TYPE_MESSAGE)
-            if kind not in scalars:
-                made.type_name = f".expr.{kind}"
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
-    return {
-        name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"expr.{name}"))
-        for name in _MESSAGES
-    }
-
 
 def rewrite(serialized: bytes) -> bytes | None:
     """The serialized expression with our functions in it; None without a change."""
-    classes = _classes()
+    classes = messages()
     outer = classes["Any"].FromString(serialized)
     checked = classes["Checked"].FromString(outer.value)
     parts = list(_parts(checked.root))
