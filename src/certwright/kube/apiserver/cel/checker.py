@@ -182,16 +182,6 @@ class Types:
 _KINDS = ("bool", "bytes", "double", "duration", "int", "string", "timestamp", "uint")
 
 
-def _for_checks(messages: Sequence[str]) -> Any:
-    """The functions as declared, each overload with its own types, without implementations."""
-    kinds = (*_KINDS, *messages)
-    declared = [
-        cel.FunctionDecl(name, [made for f in functions for made in _declared(name, f, kinds)])
-        for name, functions in cel_functions.FUNCTIONS.items()
-    ]
-    return cel.CelExtension("kubernetes", [*declared, *_comparisons()])
-
-
 def _declared(name: str, function: Function, kinds: Sequence[str]) -> Iterator[Any]:
     """A function's overload, or one for each of `kinds` where it takes any."""
 
@@ -243,7 +233,13 @@ class Checker:
     """Checks expressions against the type of `self`."""
 
     def __init__(self, pool: Any, of_self: Any, parts: Mapping[str, Any], messages: Sequence[str]) -> None:
-        extension = _for_checks(messages)
+        # The functions as declared, each overload with its own types, without implementations.
+        kinds = (*_KINDS, *messages)
+        declared = [
+            cel.FunctionDecl(name, [made for f in functions for made in _declared(name, f, kinds)])
+            for name, functions in cel_functions.FUNCTIONS.items()
+        ]
+        extension = cel.CelExtension("kubernetes", [*declared, *_comparisons()])
         # The longest known name wins, so these hide the fields of the same name.
         own, old = ({f"{name}.{path}": kind for path, kind in parts.items()} for name in ("self", "oldSelf"))
 

@@ -412,10 +412,6 @@ _FORMATS: dict[str, _Problems] = {
 }
 
 
-def _constant(name: str) -> Callable[[], Raw]:
-    return lambda: (name,)
-
-
 def _named(name: str) -> Raw:
     return (name,) if name in _FORMATS else ()
 
@@ -431,7 +427,7 @@ def _value(violations: Raw) -> list[str]:
 
 
 FORMAT_FUNCTIONS: dict[str, list[Function]] = {
-    **{f"format.{name}": [plain(gives="Format", run=_constant(name))] for name in _FORMATS},
+    **{f"format.{name}": [plain(gives="Format", run=lambda name=name: (name,))] for name in _FORMATS},
     "format.named": [plain("string", gives="Format", run=_named)],
     "validate": [member("Format", "string", gives="Violations", run=_validate)],
     "hasValue": [

@@ -132,16 +132,12 @@ def _kind(types: cel_checker.Types, schema: Schema, *, root: bool = False) -> st
     if kind == "string":
         return _FORMATTED.get(schema.get("format", ""), "string")
     if kind == "array":
-        return _list_kind(types, schema)
+        items = schema.get("items")
+        inner = _kind(types, items) if isinstance(items, Mapping) else None
+        return f"list({inner})" if inner else None
     if kind == "object":
         return _object_kind(types, schema)
     return _PLAIN.get(kind or "")
-
-
-def _list_kind(types: cel_checker.Types, schema: Schema) -> str | None:
-    items = schema.get("items")
-    inner = _kind(types, items) if isinstance(items, Mapping) else None
-    return f"list({inner})" if inner else None
 
 
 def _object_kind(types: cel_checker.Types, schema: Schema) -> str | None:
@@ -185,7 +181,11 @@ def converter(schema: Schema, *, root: bool = False) -> Convert | None:
     if kind == "number":
         return _number
     if kind == "array":
-        return _of_list(schema)
+        items = schema.get("items")
+        inner = converter(items) if isinstance(items, Mapping) else None
+        if inner is None:
+            return None
+        return lambda value: [inner(item) for item in value] if type(value) is list else value
     return _of_object(schema) if kind == "object" else None
 
 
@@ -212,14 +212,6 @@ _TEXTS: dict[str, Convert] = {
     "date-time": _texts(environment.timestamp),
     "duration": _texts(lambda text: environment.duration(parse_duration(text))),
 }
-
-
-def _of_list(schema: Schema) -> Convert | None:
-    items = schema.get("items")
-    inner = converter(items) if isinstance(items, Mapping) else None
-    if inner is None:
-        return None
-    return lambda value: [inner(item) for item in value] if type(value) is list else value
 
 
 def _of_object(schema: Schema) -> Convert | None:

@@ -6,7 +6,6 @@ apimachinery `pkg/util/managedfields`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import msgspec
@@ -44,56 +43,16 @@ from certwright.kube.apiserver.fieldmanager.managed import (
 )
 from certwright.kube.apiserver.fieldmanager.schema import Type, type_of
 from certwright.kube.apiserver.fieldmanager.typed import (
-    applied_fields,
     check_typed,
-    compare_maps,
+    compare_objects,
     merge,
-    without,
+    remove_items,
+    to_field_set,
 )
 from certwright.kube.apiserver.model.backend import Backend, Call
 from certwright.kube.apiserver.model.objects import decode_json, encode_json
 from certwright.kube.apiserver.model.routes import is_true
 from certwright.kube.apiserver.requests import bodies
-
-
-class Clash(NamedTuple):
-    """Fields to which the configuration gives other values than their owners."""
-
-    owner: Entry
-    fields: Node
-
-
-def conflict(clashes: list[Clash]) -> Conflict:
-    """The 409 that names each field and its owner."""
-    ordered = sorted(clashes, key=lambda clash: clash.owner.identity)
-    single = [(owner, path) for owner, fields in ordered for path in paths(fields)]
-    causes = tuple(
-        Cause(reason="FieldManagerConflict", message=f"conflict with {_called(owner)}", field=path)
-        for owner, path in single
-    )
-    return Conflict(_sentence(ordered, single), details=Details(causes=causes))
-
-
-def _sentence(clashes: list[Clash], single: list[tuple[Entry, str]]) -> str:
-    if len(single) == 1:
-        owner, path = single[0]
-        return f"Apply failed with 1 conflict: conflict with {_called(owner)}: {path}"
-    return f"Apply failed with {len(single)} conflicts: " + "\n".join(_lines(clashes))
-
-
-def _lines(clashes: list[Clash]) -> Iterator[str]:
-    for owner, fields in clashes:
-        yield f"conflicts with {_called(owner)}:"
-        for path in paths(fields):
-            yield f"- {path}"
-
-
-def _called(owner: Entry) -> str:
-    text = encode_json(owner.manager).decode()
-    if owner.subresource:
-        text += f" with subresource {encode_json(owner.subresource).decode()}"
-    return f"{text} using {owner.api_version}" if owner.operation == UPDATE else text
-
 
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 _BEFORE_FIRST_APPLY = "before-first-apply"
@@ -102,25 +61,56 @@ _MAX_ANNOTATIONS_BYTES = 256 * 1024
 _SERVER_SET = frozenset({".", *(f"f:{name}" for name in managed.UNOWNED)})
 
 
-class _Conflicts(Exception):
-    def __init__(self, clashes: list[Clash]) -> None:
+class FieldConflict(NamedTuple):
+    """Fields to which the configuration gives other values than their manager."""
+
+    owner: Entry
+    fields: Node
+
+
+class Conflicts(Exception):
+    """The conflicts of an apply that does not force its values."""
+
+    def __init__(self, conflicts: list[FieldConflict]) -> None:
         super().__init__("conflicts")
-        self.clashes = clashes
+        self.conflicts = conflicts
+
+    def as_error(self) -> Conflict:
+        """The 409 that names each field and its owner."""
+        ordered = sorted(self.conflicts, key=lambda conflict: conflict.owner.identity)
+        single = [(_shown_manager(owner), path) for owner, fields in ordered for path in paths(fields)]
+        causes = tuple(
+            Cause(reason="FieldManagerConflict", message=f"conflict with {manager}", field=path)
+            for manager, path in single
+        )
+        if len(single) == 1:
+            text = f"Apply failed with 1 conflict: conflict with {single[0][0]}: {single[0][1]}"
+        else:
+            lines = list[str]()
+            for owner, fields in ordered:
+                lines += [
+                    f"conflicts with {_shown_manager(owner)}:",
+                    *(f"- {path}" for path in paths(fields)),
+                ]
+            text = f"Apply failed with {len(single)} conflicts: " + "\n".join(lines)
+        return Conflict(text, details=Details(causes=causes))
 
 
-class _Owned(NamedTuple):
-    """An entry and its decoded set."""
+def _shown_manager(owner: Entry) -> str:
+    text = encode_json(owner.manager).decode()
+    if owner.subresource:
+        text += f" with subresource {encode_json(owner.subresource).decode()}"
+    return f"{text} using {owner.api_version}" if owner.operation == UPDATE else text
+
+
+class VersionedSet(NamedTuple):
+    """The fields of a manager, in the version of its entry."""
 
     entry: Entry
     fields: Node
 
 
-Owners = dict[tuple[str, str, str, str], _Owned]
-
-
-def check_options(call: Call) -> None:
-    """Raise `Invalid` for options that an apply does not have, and without a field manager."""
-    bodies.check(call, applies=True)
+ManagedFields = dict[tuple[str, str, str, str], VersionedSet]
 
 
 class Configuration(NamedTuple):
@@ -181,16 +171,22 @@ def apply(backend: Backend, call: Call, configuration: Configuration, live: Json
     the kind's form.
     """
     manager, force, config = call.query["fieldManager"], is_true(call.query, "force"), configuration.value
-    work = _Application(backend, call, config, live)
+    work = Updater(backend, call, config, live)
     try:
         try:
             new = work.run(manager, force=force)
-        except _Conflicts as conflicts:
-            new = work.after_conflicts(manager, conflicts.clashes)
+        except Conflicts as conflicts:
+            new = work.after_conflicts(manager, conflicts)
     except NotConvertible as error:
         raise _unexpected(str(error)) from None
     except FieldsError as error:
-        raise _not_typed(call, config, error) from None
+        definition, meta = call.definition, config.get("metadata")
+        meta = meta if type(meta) is dict else {}
+        namespace, name = (
+            text if type(text := meta.get(key)) is str else "" for key in ("namespace", "name")
+        )
+        where = f"{namespace}/{name}; {definition.api_version}, Kind={definition.kind}"
+        raise _unexpected(f"failed to create typed patch object ({where}): {error}") from None
     if not new["metadata"].get("name"):
         raise BadRequest(
             f"the name of the object ({call.route.name} based on URL) was undeterminable: "
@@ -200,22 +196,14 @@ def apply(backend: Backend, call: Call, configuration: Configuration, live: Json
     return new
 
 
-def _not_typed(call: Call, config: Json, error: FieldsError) -> ApiError:
-    definition, meta = call.definition, config.get("metadata")
-    meta = meta if type(meta) is dict else {}
-    namespace, name = (text if type(text := meta.get(key)) is str else "" for key in ("namespace", "name"))
-    where = f"{namespace}/{name}; {definition.api_version}, Kind={definition.kind}"
-    return _unexpected(f"failed to create typed patch object ({where}): {error}")
-
-
 def _unexpected(text: str) -> ApiError:
     failure = InternalError(text)
     failure.reason = ""
     return failure
 
 
-class _Application:
-    """One apply of a configuration to an object."""
+class Updater:
+    """Applies one configuration to an object (structured-merge-diff `merge.Updater`)."""
 
     def __init__(self, backend: Backend, call: Call, config: Json, live: Json | None) -> None:
         self.backend = backend
@@ -226,8 +214,8 @@ class _Application:
         self.kind = type_of(call.definition)
 
     def run(self, manager: str, *, force: bool) -> Json:
-        """The merged object. Raises `_Conflicts` and `FieldsError`."""
-        owners = self._owners()
+        """The merged object. Raises `Conflicts` and `FieldsError`."""
+        owners = self._managed_fields()
         self._change(self.live).check_old(owned.entry.api_version for owned in owners.values())
         key = (manager, APPLY, "", self.call.route.subresource)
         check_typed(self.kind, self.config)
@@ -236,64 +224,65 @@ class _Application:
             merged["metadata"] = {}
         last = owners.get(key)
         # The fields that the configuration claims, without those that this kind of write cannot change.
-        claimed = applied_fields(self.kind, self.config)
+        claimed = to_field_set(self.kind, self.config)
         if self.call.route.subresource and self.call.definition.kind != "Scale":
             claimed.pop("f:spec", None)
         elif self.call.definition.status_subresource:
             claimed.pop("f:status", None)
-        mine = claimed
         entry = managed.new_entry(self.call, manager, APPLY, b"", last.entry.time if last else None)
-        owners[key] = _Owned(entry, mine)
+        owners[key] = VersionedSet(entry, claimed)
         if last is not None and last.fields:
-            merged = self._pruned(merged, owners, last)
-        # Remove the changed fields from the other managers.
-        clashes: list[Clash] = []
+            merged = self._prune(merged, owners, last)
+        # Changed fields belong to this manager only, removed ones to none.
+        change = self._change(merged)
+        conflicts: list[FieldConflict] = []
         for name, owned in list(owners.items()):
-            comparison = self._change(merged).seen_in(owned.entry.api_version) if name != key else None
+            comparison = change.compare_at(owned.entry.api_version) if name != key else None
             if comparison is None:
                 continue
-            clash = intersection(owned.fields, comparison.touched)
-            if clash:
-                clashes.append(Clash(owned.entry, clash))
-            left = difference(difference(owned.fields, clash), comparison.removed)
-            owners[name] = _Owned(owned.entry, left)
-        if clashes and not force:
-            raise _Conflicts(clashes)
-        return self._finished(owners, key, merged, manager)
+            if lost := intersection(owned.fields, comparison.touched):
+                conflicts.append(FieldConflict(owned.entry, lost))
+            left = difference(difference(owned.fields, lost), comparison.removed)
+            owners[name] = VersionedSet(owned.entry, left)
+        if conflicts and not force:
+            raise Conflicts(conflicts)
+        return self._write(owners, key, merged, manager)
 
-    def _owners(self) -> Owners:
+    def _managed_fields(self) -> ManagedFields:
         """The managers of the stored object. Without any, its fields belong to `before-first-apply`."""
         raw = self.live["metadata"].get(MANAGED)
-        owners: Owners = {}
+        owners: ManagedFields = {}
         for entry in read_entries(raw) if raw is not None else ():
             kind = type_in_version(self.backend, self.call.definition, entry.api_version)
             if kind is not None:
-                owners[entry.key] = _Owned(entry, reconciled(decode_json(entry.fields_v1), kind))
+                owners[entry.key] = VersionedSet(entry, reconciled(decode_json(entry.fields_v1), kind))
         if not owners and not self.created:
             fields = managed.compare(
                 self.call.definition, None, self.live, subresource=self.call.route.subresource
             )
             entry = managed.new_entry(self.call, _BEFORE_FIRST_APPLY, UPDATE, b"", self.backend.timestamp())
             if fields.touched:
-                owners[entry.key] = _Owned(entry, fields.touched)
+                owners[entry.key] = VersionedSet(entry, fields.touched)
         return owners
 
     def _change(self, merged: Json) -> Change:
         return managed.change_of(self.backend, self.call, self.live, merged)
 
-    def _pruned(self, merged: Json, owners: Owners, last: _Owned) -> Json:
+    def _prune(self, merged: Json, owners: ManagedFields, last: VersionedSet) -> Json:
         """`merged` without fields that the applier no longer applies and no other manager owns."""
         kind = type_in_version(self.backend, self.call.definition, last.entry.api_version)
         if kind is None:
             return merged
-        there = self._there(merged, last.entry.api_version, "to last applied version")
+        there = self._convert(merged, last.entry.api_version, "to last applied version")
         lasts = with_named_fields(last.fields, kind)
-        pruned = self._with_what_others_own(there, without(kind, there, lasts), owners, last)
-        pruned = self._there(pruned, last.entry.api_version, "to last applied version")
-        gone = intersection(difference(_named(kind, there), _named(kind, pruned)), lasts)
-        return self._there(without(kind, there, gone), self.call.definition.api_version, "back")
+        pruned = self._add_back_owned_items(there, remove_items(kind, there, lasts), owners, last)
+        pruned = self._convert(pruned, last.entry.api_version, "to last applied version")
+        gone = intersection(difference(_field_set(kind, there), _field_set(kind, pruned)), lasts)
+        return self._convert(remove_items(kind, there, gone), self.call.definition.api_version, "back")
 
-    def _with_what_others_own(self, merged: Json, pruned: Json, owners: Owners, last: _Owned) -> Json:
+    def _add_back_owned_items(
+        self, merged: Json, pruned: Json, owners: ManagedFields, last: VersionedSet
+    ) -> Json:
         """`pruned`, and the fields of `merged` with an owner in any version."""
         by_version: dict[str, Node] = {}
         for owned in owners.values():
@@ -303,13 +292,13 @@ class _Application:
             there = type_in_version(self.backend, self.call.definition, version)
             if there is not None:
                 merged, pruned = (
-                    self._there(obj, version, f"at version {version}") for obj in (merged, pruned)
+                    self._convert(obj, version, f"at version {version}") for obj in (merged, pruned)
                 )
-                kept = union(_named(there, pruned), with_named_fields(by_version[version], there))
-                pruned = without(there, merged, difference(_named(there, merged), kept))
+                kept = union(_field_set(there, pruned), with_named_fields(by_version[version], there))
+                pruned = remove_items(there, merged, difference(_field_set(there, merged), kept))
         return pruned
 
-    def _there(self, obj: Json, api_version: str, where: str) -> Json:
+    def _convert(self, obj: Json, api_version: str, where: str) -> Json:
         """The merged object in another version; where that is not served, as it is."""
         there = in_version(self.backend, self.call.definition, api_version)
         if there is None:
@@ -317,7 +306,9 @@ class _Application:
         text = f"failed to prune fields: failed to convert merged object {where}: "
         return converted(self.backend, there, self.call.definition, obj, text)
 
-    def _finished(self, owners: Owners, key: tuple[str, str, str, str], merged: Json, manager: str) -> Json:
+    def _write(
+        self, owners: ManagedFields, key: tuple[str, str, str, str], merged: Json, manager: str
+    ) -> Json:
         changed = self.created or not same(merged, _plain(self.live))
         entries = []
         for name, owned in owners.items():
@@ -334,15 +325,14 @@ class _Application:
 
     # --- kubectl ------------------------------------------------------------------------------------------
 
-    def after_conflicts(self, manager: str, clashes: list[Clash]) -> Json:
+    def after_conflicts(self, manager: str, conflicts: Conflicts) -> Json:
         """Fields applied by client-side apply of kubectl belong to it: no conflict. Raises `Conflict`."""
         if manager != _KUBECTL:
-            raise conflict(clashes)
+            raise conflicts.as_error()
         allowed = self._last_applied_fields()
-        left = [Clash(owner, difference(fields, allowed)) for owner, fields in clashes]
-        left = [clash for clash in left if clash.fields]
-        if left:
-            raise conflict(left)
+        left = [FieldConflict(owner, difference(fields, allowed)) for owner, fields in conflicts.conflicts]
+        if left := [conflict for conflict in left if conflict.fields]:
+            raise Conflicts(left).as_error()
         return self.run(manager, force=True)
 
     def _last_applied_fields(self) -> Node:
@@ -353,8 +343,8 @@ class _Application:
             if type(last) is not dict or last.get("apiVersion") != self.call.definition.api_version:
                 return {}
             check_typed(self.kind, last)
-            comparison = compare_maps(self.kind, last, _plain(self.live))
-            fields = applied_fields(self.kind, last)
+            comparison = compare_objects(self.kind, last, _plain(self.live))
+            fields = to_field_set(self.kind, last)
             return difference(difference(fields, comparison.touched), comparison.removed)
         except (msgspec.DecodeError, FieldsError):
             return {}
@@ -369,8 +359,8 @@ def _ownable(fields: Node) -> Node:
     return {"f:metadata": meta, **left} if meta else left
 
 
-def _named(kind: Type, value: Any) -> Node:
-    return with_named_fields(applied_fields(kind, value), kind)
+def _field_set(kind: Type, value: Any) -> Node:
+    return with_named_fields(to_field_set(kind, value), kind)
 
 
 def _plain(live: Json) -> Json:

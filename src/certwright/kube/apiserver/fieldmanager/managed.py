@@ -1,4 +1,4 @@
-"""`metadata.managedFields`: the manager of each field, updated by every write.
+"""`metadata.managedFields`: the manager of each field, in any version of the kind, updated by every write.
 
 On objects the value is `msgspec.Raw`, the bytes of the list, and always the last member of `metadata`
 (objects.py): a write that changes no field passes it on undecoded, and results are cached by these bytes,
@@ -33,7 +33,7 @@ from certwright.kube.apiserver.fieldmanager.entries import (
 )
 from certwright.kube.apiserver.fieldmanager.fieldpath import FieldsError, Node, difference, reconciled, union
 from certwright.kube.apiserver.fieldmanager.schema import ATOMIC, OBJECT_META, Type, type_of
-from certwright.kube.apiserver.fieldmanager.typed import Comparison, check_typed, compare_maps
+from certwright.kube.apiserver.fieldmanager.typed import Comparison, check_typed, compare_objects
 from certwright.kube.apiserver.model.backend import Backend, Call
 from certwright.kube.apiserver.model.definitions import ResourceDefinition
 from certwright.kube.apiserver.model.objects import decode_json
@@ -111,23 +111,20 @@ class Change:
             if there is not None:
                 converted(self._backend, there, self._definition, self._old)
 
-    def seen_in(self, api_version: str) -> Comparison | None:
+    def compare_at(self, api_version: str) -> Comparison | None:
         """The changed fields in a version; None when that no longer exists.
 
         Raises `NotConvertible`.
         """
-        if api_version not in self._comparisons:
-            self._comparisons[api_version] = self._load(api_version)
-        return self._comparisons[api_version]
-
-    def _load(self, api_version: str) -> Comparison | None:
-        there = in_version(self._backend, self._definition, api_version)
-        if there is None:
-            return None
-        here = self._definition
-        old = converted(self._backend, there, here, self._old, "failed to convert old object: ")
-        new = converted(self._backend, there, here, self._new, "failed to convert new object: ")
-        return self._compare(there, old, new)
+        if api_version in self._comparisons:
+            return self._comparisons[api_version]
+        comparison, here = None, self._definition
+        if (there := in_version(self._backend, here, api_version)) is not None:
+            old = converted(self._backend, there, here, self._old, "failed to convert old object: ")
+            new = converted(self._backend, there, here, self._new, "failed to convert new object: ")
+            comparison = self._compare(there, old, new)
+        self._comparisons[api_version] = comparison
+        return comparison
 
 
 MAX_MANAGER_LENGTH: Final = 128
@@ -220,7 +217,7 @@ def _brought_up_to_date(
     if base:
         change = change_of(backend, call, old, new)
         change.check_old([entry.api_version for entry in base])
-        own = change.seen_in(call.definition.api_version)
+        own = change.compare_at(call.definition.api_version)
         if own is not None and (own.touched or own.removed):
             base, kept = _updated(backend, call, base, change, own, manager), None
     if kept is not None:
@@ -260,13 +257,13 @@ def compare(
         hidden = _HEADS_AND_STATUS
     if old is None:
         old = blank(definition)
-    comparison = compare_maps(type_of(definition), old, new, hidden)
+    comparison = compare_objects(type_of(definition), old, new, hidden)
     before, after = old["metadata"], new["metadata"]
     if definition.is_crd and subresource:
         return comparison
     for name in _OWNED:
         if before.get(name) != after.get(name):
-            comparison.add("f:metadata", compare_maps(OBJECT_META, before, after, UNOWNED))
+            comparison.add("f:metadata", compare_objects(OBJECT_META, before, after, UNOWNED))
             break
     return comparison
 
@@ -310,7 +307,7 @@ def _updated(
             continue
         before = bytes(entry.fields_v1)
         if other:
-            there = change.seen_in(entry.api_version) or comparison
+            there = change.compare_at(entry.api_version) or comparison
             left = reduced(kind, before, members_of(there.touched), members_of(there.removed))
         else:
             left = reduced(kind, before, touched, removed)

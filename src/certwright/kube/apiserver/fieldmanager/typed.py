@@ -124,7 +124,7 @@ class Comparison(NamedTuple):
             self.removed[name] = inner.removed
 
 
-def compare_maps(
+def compare_objects(
     kind: Type, old: Mapping[str, Any], new: Mapping[str, Any], hidden: Container[str] = ()
 ) -> Comparison:
     """Compare two granular maps, without the names that are `hidden`."""
@@ -157,7 +157,7 @@ def _differ(comparison: Comparison, name: str, kind: Type, old: Any, new: Any) -
         elif has or not (had and new is None):
             comparison.touched[name] = {SELF: LEAF, **has} if has else LEAF
     elif type(new) is dict and kind.maps == "granular":
-        comparison.add(name, compare_maps(kind, old, new))
+        comparison.add(name, compare_objects(kind, old, new))
     elif type(new) is list and kind.lists != "atomic" and kind.lists:
         comparison.add(name, _compare_lists(kind, old, new))
     else:
@@ -213,7 +213,7 @@ def _equal(old: Any, new: Any) -> bool:
     return bool(old == new) and (type(old) is type(new) or bool not in (type(old), type(new)))
 
 
-def applied_fields(kind: Type, value: Any) -> Node:
+def to_field_set(kind: Type, value: Any) -> Node:
     """The fields that an applier of this object claims: its leaves, its list items, names unknown to the
     type."""
     fields: Node = {}
@@ -237,11 +237,11 @@ def _applied(kind: Type, value: Any) -> Node | None:
     if type(value) not in _CONTAINERS or not _parts(kind, value):
         return {}
     if value:
-        return applied_fields(kind, value) or None
+        return to_field_set(kind, value) or None
     return {} if type(value) is dict else None
 
 
-def without(kind: Type, value: Any, fields: Node) -> Any:
+def remove_items(kind: Type, value: Any, fields: Node) -> Any:
     """`value` less the items and fields in `fields`; None when nothing is left of a map or list."""
     if type(value) is dict:
         if kind.maps == "atomic":
@@ -252,7 +252,7 @@ def without(kind: Type, value: Any, fields: Node) -> Any:
             if node is None:
                 left[name] = child
             elif not is_member(node):
-                left[name] = without(kind.child(name) or ATOMIC, child, node)
+                left[name] = remove_items(kind.child(name) or ATOMIC, child, node)
         return left or None
     return _list_without(kind, value, fields) if type(value) is list else value
 
@@ -266,7 +266,7 @@ def _list_without(kind: Type, value: list[Any], fields: Node) -> Any:
         if node is None:
             left.append(item)
         elif not is_member(node):
-            left.append(without(_item(kind), item, node))
+            left.append(remove_items(_item(kind), item, node))
     return left or None
 
 

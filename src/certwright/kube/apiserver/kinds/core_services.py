@@ -278,24 +278,20 @@ def _prepare_pod(pod: Json) -> None:
     spec.setdefault("serviceAccount", spec["serviceAccountName"])
     spec.setdefault("securityContext", {})
     for _, container in _containers(spec):
-        _prepare_container(container)
+        _fill(container, _CONTAINER_DEFAULTS)
+        image = container.get("image", "")
+        tag = image.rpartition("/")[2].partition("@")[0].partition(":")[2]
+        latest = tag == "latest" or (not tag and "@" not in image)
+        container.setdefault("imagePullPolicy", "Always" if latest else "IfNotPresent")
+        for port in container.get("ports", ()):
+            port.setdefault("protocol", "TCP")
+        for probe in _PROBES:
+            if probe in container:
+                _fill(container[probe], _PROBE_DEFAULTS)
     for volume in spec.get("volumes", ()):
         for kind in ("secret", "configMap", "downwardAPI", "projected"):
             if kind in volume:
                 volume[kind].setdefault("defaultMode", _FILE_MODE)
-
-
-def _prepare_container(container: Json) -> None:
-    _fill(container, _CONTAINER_DEFAULTS)
-    image = container.get("image", "")
-    tag = image.rpartition("/")[2].partition("@")[0].partition(":")[2]
-    latest = tag == "latest" or (not tag and "@" not in image)
-    container.setdefault("imagePullPolicy", "Always" if latest else "IfNotPresent")
-    for port in container.get("ports", ()):
-        port.setdefault("protocol", "TCP")
-    for probe in _PROBES:
-        if probe in container:
-            _fill(container[probe], _PROBE_DEFAULTS)
 
 
 def _prepare_new_pod(pod: Json) -> None:

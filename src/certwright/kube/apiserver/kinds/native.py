@@ -135,7 +135,7 @@ def _field(field: Field) -> Read:
         read = _mapped(read, field)
     elif field.repeated:
         read = _listed(read, field)
-    return _unless_empty(read) if _is_left_out(field) else read
+    return (lambda value, path, unknown: read(value, path, unknown) or None) if _is_left_out(field) else read
 
 
 def _is_alone(field: Field) -> bool:
@@ -145,10 +145,6 @@ def _is_alone(field: Field) -> bool:
 def _is_left_out(field: Field) -> bool:
     """Whether a field is not written where it is empty."""
     return field.omits_zero and not field.pointer and not (field.single and field.is_message)
-
-
-def _unless_empty(read: Read) -> Read:
-    return lambda value, path, unknown: read(value, path, unknown) or None
 
 
 def _value(field: Field) -> Read:

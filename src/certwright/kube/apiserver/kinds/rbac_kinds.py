@@ -61,20 +61,6 @@ def _prepare_binding(obj: Json) -> None:
             subject.setdefault("apiGroup", GROUP)
 
 
-def _reference_errors(reference: Json, *, namespaced: bool) -> list[FieldError]:
-    errors: list[FieldError] = []
-    kinds = ("ClusterRole", "Role") if namespaced else ("ClusterRole",)
-    if reference["apiGroup"] != GROUP:
-        errors.append(not_supported("roleRef.apiGroup", reference["apiGroup"], (GROUP,)))
-    if reference["kind"] not in kinds:
-        errors.append(not_supported("roleRef.kind", reference["kind"], kinds))
-    if not reference["name"]:
-        errors.append(required("roleRef.name"))
-    elif text := object_names.path_segment(reference["name"]):
-        errors.append(invalid("roleRef.name", reference["name"], text))
-    return errors
-
-
 def _subject_errors(subject: Json, path: str, *, namespaced: bool) -> list[FieldError]:
     kind, name, group = subject["kind"], subject["name"], subject.get("apiGroup", "")
     errors: list[FieldError] = [] if name else [required(f"{path}.name")]
@@ -96,7 +82,17 @@ def _subject_errors(subject: Json, path: str, *, namespaced: bool) -> list[Field
 
 def _validate_binding(new: Json, old: Json | None) -> list[FieldError]:
     namespaced = new["kind"] == "RoleBinding"
-    errors = _reference_errors(new["roleRef"], namespaced=namespaced)
+    reference = new["roleRef"]
+    errors: list[FieldError] = []
+    kinds = ("ClusterRole", "Role") if namespaced else ("ClusterRole",)
+    if reference["apiGroup"] != GROUP:
+        errors.append(not_supported("roleRef.apiGroup", reference["apiGroup"], (GROUP,)))
+    if reference["kind"] not in kinds:
+        errors.append(not_supported("roleRef.kind", reference["kind"], kinds))
+    if not reference["name"]:
+        errors.append(required("roleRef.name"))
+    elif text := object_names.path_segment(reference["name"]):
+        errors.append(invalid("roleRef.name", reference["name"], text))
     for index, subject in enumerate(new.get("subjects", ())):
         errors += _subject_errors(subject, f"subjects[{index}]", namespaced=namespaced)
     if old is not None and old["roleRef"] != new["roleRef"]:

@@ -173,7 +173,11 @@ def _operation(
     definition: ResourceDefinition, method: str, verb: str, path: str, part: Subresource | None
 ) -> Operation:
     takes, takes_as = _body(definition, verb, part)
-    prefix, tag = _prefix(definition)
+    # The group and version as in operation ids, and the tag: `TestDevV1`, `testDev_v1`.
+    words = re.split(r"[^A-Za-z0-9]", definition.group.removesuffix(".k8s.io") or "core")
+    group = "".join(word[:1].upper() + word[1:] for word in words)
+    version = definition.version
+    prefix, tag = f"{group}{version[:1].upper()}{version[1:]}", f"{group[:1].lower()}{group[1:]}_{version}"
     word = _WORDS[verb]
     rest = path.rpartition("/namespaces/")[1] and "Namespaced"
     everywhere = definition.namespaced and not rest
@@ -209,14 +213,6 @@ _WORDS = {
 _ACTIONS = {"create": "post", "update": "put"}
 _ACCEPTED, _CREATED = ("202", "Accepted"), ("201", "Created")
 _MORE_CODES = {"create": (_CREATED, _ACCEPTED), "update": (_CREATED,), "delete": (_ACCEPTED,)}
-
-
-def _prefix(definition: ResourceDefinition) -> tuple[str, str]:
-    """The group and version as in operation ids, and the tag: `TestDevV1`, `testDev_v1`."""
-    words = re.split(r"[^A-Za-z0-9]", definition.group.removesuffix(".k8s.io") or "core")
-    group = "".join(word[:1].upper() + word[1:] for word in words)
-    version = definition.version
-    return f"{group}{version[:1].upper()}{version[1:]}", f"{group[:1].lower()}{group[1:]}_{version}"
 
 
 def kind_of(definition: ResourceDefinition, part: Subresource | None) -> str:

@@ -134,7 +134,15 @@ def compile_policy(obj: Json) -> Policy:
         variables=tuple(
             (variable["name"], variable["expression"]) for variable in spec.get("variables") or ()
         ),
-        validations=tuple(_validation(validation) for validation in spec.get("validations") or ()),
+        validations=tuple(
+            Validation(
+                validation["expression"],
+                (validation.get("message") or "").strip(),
+                validation.get("messageExpression") or "",
+                validation.get("reason") or "Invalid",
+            )
+            for validation in spec.get("validations") or ()
+        ),
         audits=tuple(
             (audit["key"], audit["valueExpression"]) for audit in spec.get("auditAnnotations") or ()
         ),
@@ -150,26 +158,15 @@ def compile_binding(obj: Json) -> Binding:
         name=obj["metadata"]["name"],
         policy=spec["policyName"],
         match=_match(spec.get("matchResources") or {}),
-        params=_param_ref(ref) if ref else None,
+        params=ParamRef(
+            ref.get("name") or "",
+            ref.get("namespace") or "",
+            selector_of(ref.get("selector") or {}),
+            ref.get("parameterNotFoundAction") == "Deny",
+        )
+        if ref
+        else None,
         actions=frozenset(spec.get("validationActions") or ()),
-    )
-
-
-def _validation(validation: Json) -> Validation:
-    return Validation(
-        validation["expression"],
-        (validation.get("message") or "").strip(),
-        validation.get("messageExpression") or "",
-        validation.get("reason") or "Invalid",
-    )
-
-
-def _param_ref(ref: Json) -> ParamRef:
-    return ParamRef(
-        ref.get("name") or "",
-        ref.get("namespace") or "",
-        selector_of(ref.get("selector") or {}),
-        ref.get("parameterNotFoundAction") == "Deny",
     )
 
 

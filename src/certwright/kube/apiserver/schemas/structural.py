@@ -154,7 +154,17 @@ class Schema:
         else:
             self._check(obj, None, errors)
         if errors and old is not None:
-            errors = self._still_wrong(obj, old)
+            # The errors that are new in their part of the object.
+            ratchet, check = self._ratchet
+            before: list[FieldError] = []
+            self._check(old, None, before)
+            # Kubernetes checks for repeated items only in objects that had none.
+            had_repeated = any(error.reason == "FieldValueDuplicate" for error in before)
+            errors = [
+                error
+                for error in ratchet.run(check, obj, old)
+                if not (had_repeated and error.reason == "FieldValueDuplicate")
+            ]
         if self._also is not None:
             errors += self._also(obj, old)
         errors.sort(key=str)
@@ -170,19 +180,6 @@ class Schema:
     def has_rules(self) -> bool:
         """Whether the schema has CEL rules, beside the known ones."""
         return b'"x-kubernetes-validations"' in self._encoded and _has_rules(self.openapi, self._known_rules)
-
-    def _still_wrong(self, obj: dict[str, Any], old: dict[str, Any]) -> list[FieldError]:
-        """The errors that are new in their part of the object."""
-        ratchet, check = self._ratchet
-        before: list[FieldError] = []
-        self._check(old, None, before)
-        # Kubernetes checks for repeated items only in objects that had none.
-        had_repeated = any(error.reason == "FieldValueDuplicate" for error in before)
-        return [
-            error
-            for error in ratchet.run(check, obj, old)
-            if not (had_repeated and error.reason == "FieldValueDuplicate")
-        ]
 
     @lazy_attribute
     def _rules(self) -> Node | None:

@@ -121,7 +121,7 @@ def read_patch(backend: Backend, call: Call) -> Update:
     """The change that the body describes. Raises `UnsupportedMediaType`, `BadRequest` and `TooLarge`."""
     media = check_media(call)
     if media == APPLY:
-        apply.check_options(call)
+        bodies.check(call, applies=True)
         config = apply.read_configuration(call)
         pinned = _names_revision(config.value)
         return Update(
