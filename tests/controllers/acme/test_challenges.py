@@ -402,7 +402,7 @@ CASES: dict[str, tuple[Given, Did]] = {
     "a poll without a verdict, after which the CA names a time": (
         Given(DUE, {"fetch": authorization("pending", retry_after=NOW + HOUR)}),
         Did(
-            "fetch write",
+            "fetch annotate write",
             {
                 **PRESENTED,
                 "state": "processing",

@@ -94,6 +94,7 @@ SPEC = OrderSpec(
 )
 RENEWING = msgspec.structs.replace(SPEC, replaces="aki.serial")
 WIDER = msgspec.structs.replace(SPEC, request=csr("a.example.org", "b.example.org"))
+TWO = msgspec.structs.replace(SPEC, dns_names=("a.example.org", "b.example.org"))
 AT_HOME = {names.ACME_SERVER: SERVER, names.ACME_ACCOUNT: ACCOUNT}
 META = ObjectMeta(name="o", namespace="n", uid="u", creation_timestamp=NOW, annotations=AT_HOME)
 OLD = msgspec.structs.replace(META, creation_timestamp=NOW - HOUR)
@@ -106,6 +107,7 @@ BLANK = OrderStatus()
 READ = ACMEAuthorization(
     url="https://ca.example/authz/1", identifier="a.example.org", wildcard=False, initial_state="pending"
 )
+SECOND_READ = msgspec.structs.replace(READ, url="2", identifier="b.example.org")
 PENDING = OrderStatus(
     url="https://ca.example/order/1",
     finalize_url="https://ca.example/order/1/finalize",
@@ -125,9 +127,9 @@ def memory(stage: Stage | None = None, **changes: Any) -> Memory:
     return Memory("u", stage or Unplaced(), account=SERVER + ACCOUNT, **changes)
 
 
-def at_ca(status: str, **changes: Any) -> ServerOrder:
-    """The order at the CA."""
-    return ServerOrder(PENDING.url, status, PENDING.finalize_url, (READ.url,), **changes)
+def at_ca(status: str, others: tuple[str, ...] = (), **changes: Any) -> ServerOrder:
+    """The order at the CA; `others`: authorizations beside the first."""
+    return ServerOrder(PENDING.url, status, PENDING.finalize_url, (READ.url, *others), **changes)
 
 
 def authorization(status: str, name: str = "a.example.org") -> orders.Authorization:
@@ -293,7 +295,8 @@ class Driver:
         name = request.__name__
         self.log.append(f"{name} {options['replaces']}" if options.get("replaces") else name)
         default = authorization("pending") if name == "fetch_authorization" else None
-        return self._answer(self.given.ca, name, default)
+        answer = self._answer(self.given.ca, name, default)
+        return answer[arguments[0]] if isinstance(answer, dict) else answer
 
     async def _admit(self, _order: Order, _issuer: ResolvedIssuer, replaces: bool) -> Wait | None:
         self.log.append("admit replacement" if replaces else "admit")
@@ -337,6 +340,10 @@ CERTIFICATE = downloaded("a.example.org")
 STORED = {"state": "valid", "certificate": CERTIFICATE.pem}
 POLLED = Finalizing(NOW - SECOND, polls=2)
 CONTESTED = replace(POLLED, is_contested=True)
+OMITTED = {
+    READ.url: authorization("valid"),
+    "2": dataclasses.replace(authorization("pending", "b.example.org"), url="2"),
+}
 SLOW = Finalizing(NOW - HOUR, polls=30)
 LIMIT = refused("rateLimited", status=429)
 OURS, THEIRS = (Pause(NOW + MINUTE, NOW, is_ours=is_ours) for is_ours in (True, False))
@@ -642,7 +649,7 @@ CASES: dict[str, tuple[Given, Did]] = {
     "its state is unknown, and the CA names a time": (
         placed({"fetch_order": at_ca("review", retry_after=NOW + HOUR)}, POLLED),
         Did(
-            "fetch_order write",
+            "fetch_order annotate write",
             {
                 "reason": 'the ACME server calls the order "review"; next step at 2026-11-23T13:00:00Z',
                 "state": "processing",
@@ -653,12 +660,13 @@ CASES: dict[str, tuple[Given, Did]] = {
                 announced=Announced('the ACME server calls the order "review"', NOW + HOUR),
             ),
             NOW + HOUR,
+            {names.NOT_BEFORE: "2026-11-23T13:00:00+00:00"},
         ),
     ),
     "a name is not proven any more": (
         placed({"finalize": at_ca("pending", retry_after=NOW + HOUR)}, **PROVEN),
         Did(
-            "ensure finalize fetch_authorization write",
+            "ensure finalize fetch_authorization annotate write",
             {
                 "reason": 'the ACME server calls the order "pending": a.example.org is pending; next step at '
                 "2026-11-23T13:00:00Z"
@@ -671,6 +679,33 @@ CASES: dict[str, tuple[Given, Did]] = {
                 ),
             ),
             NOW + HOUR,
+            {names.NOT_BEFORE: "2026-11-23T13:00:00+00:00"},
+        ),
+    ),
+    "a name that the answer to the new order has omitted is proven": (
+        dataclasses.replace(
+            placed({"finalize": at_ca("pending", others=("2",)), "fetch_authorization": OMITTED}, **PROVEN),
+            spec=TWO,
+        ),
+        Did(
+            "ensure finalize fetch_authorization fetch_authorization write ensure",
+            {"authorizations": (READ, SECOND_READ)},
+            memory(
+                Placed(),
+                described=(SECOND_READ,),
+            ),
+            NOW,
+        ),
+    ),
+    "a name of which the CA requests no proof": (
+        dataclasses.replace(
+            placed({"fetch_order": at_ca("pending"), "fetch_authorization": OMITTED}, SLOW),
+            spec=TWO,
+        ),
+        fails(
+            "fetch_order fetch_authorization",
+            "errored",
+            'the ACME server calls the order "pending", but requests no proof of b.example.org',
         ),
     ),
     # The certificate.

@@ -18,7 +18,7 @@ from certwright.cli.options import (
     namespaced_server_options,
     selector_option,
 )
-from certwright.cli.related import CERTIFICATES, ORDERS
+from certwright.cli.related import CERTIFICATES, CHALLENGES, ORDERS
 from certwright.cli.resource_args import Target, not_found
 from certwright.kube.api import errors
 from certwright.resources.names import CERTIFICATE_NAME, NOT_BEFORE
@@ -130,16 +130,25 @@ async def _not_before(here: Session, certificate: Json) -> datetime | None:
     record = read_retry(annotations)
     named = [record.not_before] if record is not None else []
     try:
-        orders = await here.client.list(ORDERS, meta["namespace"])
+        orders = (await here.client.list(ORDERS, meta["namespace"])).items
+        challenges = (await here.client.list(CHALLENGES, meta["namespace"])).items
     except errors.ApiError:
         # Without ACME, or without the right to read them: the record is what there is.
-        items = []
-    else:
-        items = orders.items
-    for order in items:
-        marks = order["metadata"].get("annotations") or {}
-        is_open = (order.get("status") or {}).get("state", "") not in FINAL_STATES
-        if is_open and marks.get(CERTIFICATE_NAME) == meta["name"]:
+        orders, challenges = [], []
+    orders = [
+        order
+        for order in orders
+        if (order["metadata"].get("annotations") or {}).get(CERTIFICATE_NAME) == meta["name"]
+    ]
+    owners = {order["metadata"]["uid"] for order in orders}
+    challenges = [
+        challenge
+        for challenge in challenges
+        if any(owner["uid"] in owners for owner in challenge["metadata"].get("ownerReferences") or ())
+    ]
+    for item in (*orders, *challenges):
+        if (item.get("status") or {}).get("state", "") not in FINAL_STATES:
+            marks = item["metadata"].get("annotations") or {}
             named.append(parse_moment(marks.get(NOT_BEFORE, "")))
     return max((moment for moment in named if moment is not None and moment > now), default=None)
 

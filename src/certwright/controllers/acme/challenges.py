@@ -368,6 +368,10 @@ class ChallengeReconciler:
         self._enter(challenge, replace(stage, polls=polls, poll_at=poll_at))
         if since < _VERDICT_UNTOLD and poll_at - now < waits.RECURRING:
             return Result(wake_at=poll_at)
+        if retry_after is not None:
+            # `certwright renew` does not override a time that the CA has named.
+            named = {names.NOT_BEFORE: poll_at.astimezone(UTC).isoformat()}
+            challenge = await self._patch(challenge, annotations=named)
         announced = Announced.of(why, poll_at, now, brief=waits.RECURRING)
         return await self._hold(challenge, announced, poll_at, is_processing=True)
 

@@ -28,7 +28,7 @@ from certwright.acme.protocol.orders import Order as ServerOrder
 from certwright.controllers.acme import order_requests
 from certwright.controllers.acme.circuit_gate import CircuitGate
 from certwright.controllers.acme.clients import ResolvedIssuer
-from certwright.controllers.acme.identifiers import names_of_identity, names_of_spec
+from certwright.controllers.acme.identifiers import Name, canonical, names_of_identity, names_of_spec
 from certwright.controllers.acme.order_challenges import (
     ChallengeChanged,
     NoSolver,
@@ -391,13 +391,20 @@ class OrderReconciler:
     ) -> Result:
         """Poll an order that the server processes, or whose state RFC 8555 does not define; fail where it is
         invalid. Raises `AcmeError`, `NotOrdered`."""
-        unproven = ""
+        unproven, missing = "", frozenset[Name]()
         if current.status in ("pending", "invalid") and current.error is None:
             # A name is not proven, or not any more: the authorizations show which one.
             former = [authorization.url for authorization in order.status.authorizations]
             found = await order_requests.fetch_authorizations(
                 issuer.client, order.spec, current.authorizations or former
             )
+            omitted = tuple(item for item in found if item.url not in former)
+            if current.status == "pending" and omitted:
+                # The CA's answer to the new order did not list them.
+                return await self._prove_omitted(order, issuer, omitted)
+            missing = names_of_spec(order.spec) - {
+                canonical(kind, full_name(item)) for item in found for kind in ("dns", "ip")
+            }
             waiting = [item for item in found if item.initial_state != "valid"]
             unproven = ", ".join(
                 f"{full_name(item)} is {item.initial_state or 'unknown'}" for item in waiting[:_MOST_REASONS]
@@ -418,10 +425,28 @@ class OrderReconciler:
         self._memories.keep(order, replace(memory, stage=stage, pause=pause))
         if since + (until - now) < RECURRING:
             return Result(wake_at=until)
+        if current.status == "pending" and missing:
+            listed = ", ".join(sorted(name.value for name in missing))
+            why = f'the ACME server calls the order "pending", but requests no proof of {listed}'
+            return await self._fail(order, "errored", why)
+        if current.retry_after is not None:
+            # `certwright renew` does not override a time that the CA has named.
+            order = await self._annotate(order, {names.NOT_BEFORE: until.astimezone(UTC).isoformat()})
         why = "the ACME server is processing the order"
         if current.status != "processing":
             why = f'the ACME server calls the order "{quote(current.status, 40)}"{unproven}'
         return await self._announce(order, Announced(why, until), until)
+
+    async def _prove_omitted(
+        self, order: Order, issuer: ResolvedIssuer, omitted: tuple[ACMEAuthorization, ...]
+    ) -> Result:
+        """Have names proven whose authorizations only a later answer of the CA lists."""
+        memory = self._memory(order)
+        described = (*memory.described, *omitted)
+        self._memories.keep(order, replace(memory, stage=Placed(), described=described))
+        known = (*order.status.authorizations, *omitted)
+        order = await self._write(order, msgspec.structs.replace(order.status, authorizations=known))
+        return await self._prove(order, issuer) or Result(wake_at=self._now())
 
     async def _download(
         self, order: Order, issuer: ResolvedIssuer, csr: CsrFacts, url: str, finalizing: Finalizing
