@@ -278,7 +278,8 @@ def constrained(**permitted: Any) -> dict[str, Any]:
     ],
 )
 def test_what_no_signing_request_can_have_is_refused_at_admission(spec: dict[str, Any], field: str) -> None:
-    (error,) = admission.check({"spec": {"secretName": "x", "issuerRef": {"name": "ca"}, **spec}}, None)
+    certificate = {"spec": {"secretName": "x", "issuerRef": {"name": "ca"}, **spec}}
+    (error,) = admission.check_certificate(certificate, None)
     assert error.field == field
 
 
@@ -295,11 +296,11 @@ def test_what_no_signing_request_can_have_is_refused_at_admission(spec: dict[str
 )
 def test_what_admission_accepts_is_read_back_from_the_signing_request(spec: dict[str, Any]) -> None:
     content = {"secretName": "x", "issuerRef": {"name": "ca"}, **spec}
-    assert admission.check({"spec": content}, None) == []
+    assert admission.check_certificate({"spec": content}, None) == []
     plan = csr_plan(msgspec.convert(content, CertificateSpec))
     assert match.request_differences(read_csr(build_csr(plan, ECDSA_KEY)), plan) == ()
 
 
 def test_a_spec_whose_names_did_not_change_is_not_encoded() -> None:
     spec = {"secretName": "x", "issuerRef": {"name": "ca"}, "dnsNames": ["ü" * 60 + ".example"]}
-    assert admission.check({"spec": {**spec, "secretName": "y"}}, {"spec": spec}) == []
+    assert admission.check_certificate({"spec": {**spec, "secretName": "y"}}, {"spec": spec}) == []

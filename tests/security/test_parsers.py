@@ -61,7 +61,6 @@ LIMITS = {
     ): "encrypted keys are refused; pki/keys has read tenants' keys",
     ("kube/util/connections.py", "load_verify_locations"): PARSE,
     ("notifications/destinations.py", "create_default_context"): OPERATOR,
-    ("notifications/webhook.py", "create_default_context"): OPERATOR,
     ("pki/certificates.py", "load_der_x509_certificate"): "at most MAX_CHAIN_BYTES; " + FACTS,
     ("pki/certificates.py", "load_pem_x509_certificates"): PARSE,
     ("pki/chain.py", "verify_directly_issued_by"): "twice for each certificate, and cached; " + FACTS,

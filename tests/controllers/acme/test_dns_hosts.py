@@ -13,9 +13,9 @@ import pytest
 from certwright.acme.solvers.contract import SolverError
 from certwright.controllers.acme.dns_hosts import HOSTS, HostValues, host_of, settings_of
 from certwright.issuers.contract import GetToken
-from certwright.kit.aws.credentials import InstanceMetadata, StaticKeys
+from certwright.kit.aws.credentials import AssumedRole, InstanceMetadata
 from certwright.kit.aws.errors import AwsError
-from certwright.kit.aws.sts import AssumedRole
+from certwright.kit.aws.service import StaticKeys
 from certwright.kit.outgoing import ServerRules
 from certwright.kube.api.errors import Unreachable
 from certwright.resources.solver import DNS01_ENDPOINTS, DNS01Solver

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from certwright.kit.aws.credentials import AwsTools
+from certwright.kit.aws.service import AwsTools
 from certwright.kit.https import HttpsClient
 from certwright.kit.outgoing import HttpClient, ServerRules, ServerTls
 from support.ministack import Aws, running_ministack

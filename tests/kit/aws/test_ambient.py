@@ -12,10 +12,17 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from certwright.kit.aws.credentials import AwsTools, CredentialCache, StaticKeys, ambient_source
+from certwright.kit.aws.credentials import WebIdentity, ambient_source, sts_in
 from certwright.kit.aws.errors import AwsError, NoCredentials
-from certwright.kit.aws.service import AwsCredentials, check_region, region_of, sts_endpoint
-from certwright.kit.aws.sts import WebIdentity, sts_in
+from certwright.kit.aws.service import (
+    AwsCredentials,
+    AwsTools,
+    CredentialCache,
+    StaticKeys,
+    check_region,
+    region_of,
+    sts_endpoint,
+)
 
 STS = sts_in("eu-central-1")
 EXPIRES = datetime(2030, 1, 1, 6, tzinfo=UTC)

@@ -8,10 +8,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from certwright.kit.aws.credentials import AwsTools, StaticKeys
+from certwright.kit.aws.credentials import AssumedRole, WebIdentity, caller_identity_request
 from certwright.kit.aws.errors import AwsDenied, AwsError, AwsUnreachable
-from certwright.kit.aws.service import AwsCredentials, AwsEndpoint, AwsRequest
-from certwright.kit.aws.sts import AssumedRole, WebIdentity, caller_identity_request
+from certwright.kit.aws.service import AwsCredentials, AwsEndpoint, AwsRequest, AwsTools, StaticKeys
 from certwright.kit.outgoing import ServerRules
 from support.ministack import ACCOUNT, Aws
 

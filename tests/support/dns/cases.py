@@ -18,8 +18,7 @@ from certwright.acme.solvers.dns01.hosts.contract import HostSettings
 from certwright.acme.solvers.dns01.hosts.digitalocean import DigitalOceanSettings
 from certwright.acme.solvers.dns01.hosts.powerdns import PowerDnsSettings
 from certwright.acme.solvers.dns01.hosts.route53 import Route53Settings
-from certwright.kit.aws.credentials import StaticKeys
-from certwright.kit.aws.service import AwsEndpoint
+from certwright.kit.aws.service import AwsEndpoint, StaticKeys
 from certwright.kit.outgoing import ServerRules
 from support.dns import acmedns, akamai, azure, clouddns, cloudflare, digitalocean, powerdns
 from support.dns.acmedns import FakeAcmeDns

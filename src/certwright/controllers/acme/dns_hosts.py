@@ -31,10 +31,16 @@ from certwright.acme.solvers.dns01.hosts.api import Endpoint, Login
 from certwright.acme.solvers.dns01.hosts.contract import HostedZone, HostSettings
 from certwright.acme.solvers.dns01.hosts.in_child import ChildSettings
 from certwright.issuers.contract import GetSecret, GetToken
-from certwright.kit.aws.credentials import CredentialSource, StaticKeys, ambient_source
+from certwright.kit.aws.credentials import AssumedRole, WebIdentity, ambient_source, sts_in
 from certwright.kit.aws.errors import AwsError
-from certwright.kit.aws.service import AwsEndpoint, check_region, endpoint_variables, region_of
-from certwright.kit.aws.sts import AssumedRole, WebIdentity, sts_in
+from certwright.kit.aws.service import (
+    AwsEndpoint,
+    CredentialSource,
+    StaticKeys,
+    check_region,
+    endpoint_variables,
+    region_of,
+)
 from certwright.kit.outgoing import HTTPS_ONLY, ServerRules
 from certwright.kube.api.errors import ApiError, Unreachable
 from certwright.kube.util.decoders import json_decoder

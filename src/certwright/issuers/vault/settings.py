@@ -20,16 +20,23 @@ from typing import Final, Protocol
 import msgspec
 
 from certwright.issuers.contract import GetSecret, IssuerView, ServerTools
-from certwright.kit.aws.credentials import AwsTools, CredentialSource, ambient_source
+from certwright.kit.aws.credentials import (
+    AssumedRole,
+    WebIdentity,
+    ambient_source,
+    caller_identity_request,
+    sts_in,
+)
 from certwright.kit.aws.errors import AwsError
 from certwright.kit.aws.service import (
     DEFAULT_REGION,
     AwsEndpoint,
+    AwsTools,
+    CredentialSource,
     check_region,
     endpoint_variables,
     region_of,
 )
-from certwright.kit.aws.sts import AssumedRole, WebIdentity, caller_identity_request, sts_in
 from certwright.kit.outgoing import ServerRules, ServerTls
 from certwright.kube.api.errors import ApiError, Unreachable
 from certwright.pki.certificates import read_chain

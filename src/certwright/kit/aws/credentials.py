@@ -9,92 +9,132 @@ Source: AWS SDKs and Tools Reference Guide, "Standardized credential providers".
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Final, Protocol
-from urllib.parse import urlsplit
+from typing import Final
+from urllib.parse import urlencode, urlsplit
 
 import msgspec
 
 from certwright.kit.aws.errors import AwsError, NoCredentials
-from certwright.kit.aws.service import AwsCredentials, AwsEndpoint
-from certwright.kit.aws.sts import SESSION_NAME, WebIdentity
-from certwright.kit.outgoing import HTTPS_ONLY, HttpAnswer, HttpClient, ServerError, ServerRules
+from certwright.kit.aws.service import (
+    DEFAULT_REGION,
+    Answer,
+    AwsCredentials,
+    AwsEndpoint,
+    AwsRequest,
+    AwsService,
+    AwsTools,
+    CredentialSource,
+    StaticKeys,
+    sts_endpoint,
+)
+from certwright.kit.outgoing import HTTPS_ONLY, HttpAnswer, ServerError, ServerRules
 from certwright.kube.util.decoders import UNDECODABLE, json_decoder
 
-_RENEWED_BEFORE: Final = timedelta(minutes=10)
-"""As in AWS's SDKs. A failure in this time is retried while the old credentials still work."""
-_LEAST_LEFT: Final = timedelta(minutes=1)
-"""Credentials with less left may expire on their way."""
+SESSION_NAME: Final = "certwright"
+"""Appears in the AWS account's logs as the name of the role's session."""
+_VERSION: Final = "2011-06-15"
+_FORM: Final = (("content-type", "application/x-www-form-urlencoded; charset=utf-8"),)
 
 
-class AwsTools(msgspec.Struct, frozen=True):
-    """What requests to AWS need: the client that follows these rules, and the time."""
-
-    client: Callable[[ServerRules], HttpClient]
-    now: Callable[[], datetime]
+def sts(endpoint: AwsEndpoint) -> AwsService:
+    """STS at an endpoint."""
+    return AwsService("sts", "AWS STS", endpoint)
 
 
-class CredentialSource(Protocol):
-    """Where credentials come from. A frozen dataclass: equal sources give credentials of one identity."""
+def sts_in(region: str) -> AwsEndpoint:
+    """AWS's own endpoint in a region; the default region if it is empty."""
+    return AwsEndpoint(sts_endpoint(region), region or DEFAULT_REGION)
+
+
+class AssumedRole(msgspec.Struct, frozen=True, kw_only=True):
+    """A role (ARN) that the identity of `base` may assume."""
+
+    role: str
+    base: CredentialSource
+    endpoint: AwsEndpoint
+    session_name: str = SESSION_NAME
 
     async def fetch(self, tools: AwsTools) -> AwsCredentials:
-        """Get credentials; temporary ones are new. Raises `AwsError`."""
-
-    def __hash__(self) -> int: ...
-
-
-@dataclass(frozen=True, slots=True)
-class StaticKeys:
-    """An access key of a user (or a temporary one that someone else replaces)."""
-
-    access_key_id: str
-    secret_access_key: str = field(repr=False)
-    session_token: str = field(default="", repr=False)
-
-    async def fetch(self, tools: AwsTools) -> AwsCredentials:  # noqa: ARG002
         """See `CredentialSource`."""
-        return AwsCredentials(self.access_key_id, self.secret_access_key, self.session_token)
+        form = {"Action": "AssumeRole", "RoleArn": self.role, "RoleSessionName": self.session_name}
+        what = f"assume the role {self.role}"
+        answer = await _call(self.endpoint, form, what, tools, await self.base.fetch(tools))
+        return _credentials(answer, "AssumeRoleResult", what)
 
 
-class CredentialCache:
-    """The current credentials of a source."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebIdentity:
+    """A role (ARN) that trusts the issuer of OpenID Connect tokens, e.g. those of ServiceAccounts.
 
-    def __init__(self, source: CredentialSource, tools: AwsTools) -> None:
-        self._source = source
-        self._tools = tools
-        self._current: AwsCredentials | None = None
-        self._lock = asyncio.Lock()
+    `get_token` returns another token; it may raise `AwsError`. `identity` names whose tokens these are: equal
+    roles and identities are equal sources.
+    """
 
-    async def get(self) -> AwsCredentials:
-        """Credentials that are valid for at least another minute. Raises `AwsError`."""
-        async with self._lock:
-            current = self._current
-            if current is None or self._left(current) < _RENEWED_BEFORE:
-                current = self._current = await self._renewed(current)
-            return current
+    role: str
+    identity: str
+    get_token: Callable[[], Awaitable[str]] = field(compare=False, repr=False)
+    endpoint: AwsEndpoint
+    session_name: str = SESSION_NAME
 
-    def forget(self, credentials: AwsCredentials) -> None:
-        """Get others the next time, because AWS does not accept these any more."""
-        if self._current is credentials:
-            self._current = None
+    async def fetch(self, tools: AwsTools) -> AwsCredentials:
+        """See `CredentialSource`. This call of STS is not signed."""
+        form = {
+            "Action": "AssumeRoleWithWebIdentity",
+            "RoleArn": self.role,
+            "RoleSessionName": self.session_name,
+            "WebIdentityToken": await self.get_token(),
+        }
+        what = f"assume the role {self.role} as {self.identity}"
+        return _credentials(
+            await _call(self.endpoint, form, what, tools, None), "AssumeRoleWithWebIdentityResult", what
+        )
 
-    async def _renewed(self, current: AwsCredentials | None) -> AwsCredentials:
-        try:
-            return await self._source.fetch(self._tools)
-        except AwsError:
-            if current is None or self._left(current) < _LEAST_LEFT:
-                raise
-            return current
 
-    def _left(self, credentials: AwsCredentials) -> timedelta:
-        if credentials.expires_at is None:
-            return timedelta.max
-        return credentials.expires_at - self._tools.now()
+def caller_identity_request(
+    endpoint: AwsEndpoint,
+    credentials: AwsCredentials,
+    now: datetime,
+    headers: tuple[tuple[str, str], ...] = (),
+) -> AwsRequest:
+    """A signed request for the identity of the credentials. Whoever sends it learns that identity and nothing
+    else, so it proves the identity to a third party (Vault's AWS method). `headers` are signed, too."""
+    request = AwsRequest(
+        "POST", f"{endpoint.url}/", (*_FORM, *headers), _body({"Action": "GetCallerIdentity"})
+    )
+    return sts(endpoint).signed(request, credentials, now)
+
+
+def _body(form: Mapping[str, str]) -> bytes:
+    return urlencode({**form, "Version": _VERSION}).encode()
+
+
+async def _call(
+    endpoint: AwsEndpoint,
+    form: Mapping[str, str],
+    what: str,
+    tools: AwsTools,
+    credentials: AwsCredentials | None,
+) -> Answer:
+    return await sts(endpoint).call(AwsRequest("POST", "/", _FORM, _body(form)), what, tools, credentials)
+
+
+def _credentials(answer: Answer, result: str, what: str) -> AwsCredentials:
+    place = f"{result}/Credentials"
+    key, secret = answer.find(f"{place}/AccessKeyId"), answer.find(f"{place}/SecretAccessKey")
+    token, expires = answer.find(f"{place}/SessionToken"), answer.find(f"{place}/Expiration")
+    try:
+        expires_at = datetime.fromisoformat(expires)
+    except ValueError:
+        expires_at = None
+    if not key or not secret or expires_at is None or expires_at.tzinfo is None:
+        raise AwsError(f"AWS STS did not answer as documented when asked to {what}")
+    return AwsCredentials(key, secret, token, expires_at)
 
 
 _HTTP: Final = ServerRules(allow_http=True)

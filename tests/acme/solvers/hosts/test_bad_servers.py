@@ -31,8 +31,7 @@ from certwright.acme.solvers.dns01.hosts.digitalocean import DigitalOceanSetting
 from certwright.acme.solvers.dns01.hosts.powerdns import PowerDnsSettings
 from certwright.acme.solvers.dns01.hosts.route53 import Route53Settings
 from certwright.acme.solvers.dns01.hosts.session import HostSession
-from certwright.kit.aws.credentials import StaticKeys
-from certwright.kit.aws.service import AwsEndpoint
+from certwright.kit.aws.service import AwsEndpoint, StaticKeys
 from certwright.kit.https import HttpsClient
 from certwright.kit.outgoing import ServerRules, ServerTls
 from conformance.check_dns_host import ZONE

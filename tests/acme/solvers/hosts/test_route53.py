@@ -19,9 +19,8 @@ from certwright.acme.solvers.dns01.hosts.contract import (
 )
 from certwright.acme.solvers.dns01.hosts.route53 import Route53Settings, endpoint_in
 from certwright.acme.solvers.dns01.hosts.session import AfterChange, HostSession
-from certwright.kit.aws.credentials import StaticKeys
-from certwright.kit.aws.service import AwsCredentials, AwsEndpoint
-from certwright.kit.aws.sts import AssumedRole
+from certwright.kit.aws.credentials import AssumedRole
+from certwright.kit.aws.service import AwsCredentials, AwsEndpoint, StaticKeys
 from certwright.kit.outgoing import ServerRules
 from conformance.check_dns_host import OF_OTHERS, SHARED, ZONE, check_dns_host, solver_of, task
 from support.dns.outside import Time

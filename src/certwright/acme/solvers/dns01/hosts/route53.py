@@ -31,7 +31,6 @@ from certwright.acme.solvers.dns01.hosts.contract import (
     Throttled,
     ZoneGone,
 )
-from certwright.kit.aws.credentials import AwsTools, CredentialCache, CredentialSource
 from certwright.kit.aws.errors import AwsDenied, AwsError, AwsRefused, AwsThrottled
 from certwright.kit.aws.service import (
     DEFAULT_REGION,
@@ -39,6 +38,9 @@ from certwright.kit.aws.service import (
     AwsEndpoint,
     AwsRequest,
     AwsService,
+    AwsTools,
+    CredentialCache,
+    CredentialSource,
     domain_of,
     text_of,
 )
