@@ -25,7 +25,7 @@ from certwright.kube.util.clock import TestClock
 from certwright.kube.util.connections import tls_context
 from certwright.kube.util.http_messages import Identity
 from certwright.pki.certificates import read_certificate
-from support.live import eventually
+from support.world import eventually
 
 Json = dict[str, Any]
 GROUP = "acme.example.org"

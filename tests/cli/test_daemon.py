@@ -31,7 +31,7 @@ from certwright.pki.certificates import read_chain
 from certwright.pki.keys import encode_private_key
 from cli.calls import AT_WORK, EXAMPLES, PATIENT, Cli, Process
 from issuers.authority import new_root
-from support.balancer import balancing
+from support.acme_proxy import balancing
 from support.etcd import Etcd, running_etcd
 from support.programs import free_port, spawn, stop
 from support.real import require

@@ -28,9 +28,8 @@ from certwright.pki.keys import load_private_key, public_key_der
 from certwright.resources.table import CERTIFICATES, CHALLENGES, CLUSTER_ISSUERS, ORDERS
 from cli.calls import Process
 from support.acme_proxy import FINALIZE, NEW_ACCOUNT, NEW_ORDER, AcmeProxy, running_acme_proxy
-from support.pebble import running_pebble
+from support.pebble import running_pebble, serving, shown
 from support.programs import free_port
-from support.web_root import serving, shown
 
 _ROUNDS = int(os.environ.get("CERTWRIGHT_SOAK") or 2)
 _WITHIN_S = 400 + 10 * _ROUNDS

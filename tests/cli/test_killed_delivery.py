@@ -24,8 +24,8 @@ from certwright.pki.certificates import read_certificate
 from certwright.pki.keys import load_private_key, public_key_der
 from certwright.resources.table import CERTIFICATES, DELIVERIES, ISSUERS
 from cli.calls import Process
-from support.live import eventually
 from support.programs import free_port
+from support.world import eventually
 
 # CPython's audit events announce what is about to happen. A file `deadly/EVENT NAME` makes that event the
 # last of the process, once. VERSION stands for the name of a version of the files.

@@ -9,12 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
+import json
 import signal
 import socket
 import ssl
+import tempfile
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,27 +28,143 @@ import yaml
 from certwright.controllers.acme.routes import objects
 from certwright.controllers.acme.routes.objects import ENDPOINT_SLICES, SERVICE_NAME_LABEL, SOLVER_LABEL
 from certwright.kube.api import codec, conditions
-from certwright.kube.api.core import NAMESPACES, SECRETS
+from certwright.kube.api.core import CUSTOM_RESOURCE_DEFINITIONS, NAMESPACES, SECRETS
 from certwright.kube.api.kinds import Kind
 from certwright.kube.client.kubeconfig import connect, load
 from certwright.kube.client.rest import Client
 from certwright.resources.acme import Challenge
 from certwright.resources.table import CERTIFICATES, CHALLENGES, CLUSTER_ISSUERS, ORDERS
 from cli.calls import AT_WORK, Process
-from support import openbao, traefik
+from support import openbao
+from support.go import GATEWAY_API, folder_of
 from support.pebble import Pebble, running_pebble
-from support.programs import free_port
+from support.programs import environment_of, free_port, spawn, stop, wait_for_port
+
+_GATEWAY = "gateway.networking.k8s.io"
+INGRESS_CLASSES: Kind[Json] = Kind(
+    "networking.k8s.io", "v1", "IngressClass", "ingressclasses", "ingressclass", False, dict
+)
+GATEWAY_CLASSES: Kind[Json] = Kind(
+    _GATEWAY, "v1", "GatewayClass", "gatewayclasses", "gatewayclass", False, dict
+)
+GATEWAYS: Kind[Json] = Kind(_GATEWAY, "v1", "Gateway", "gateways", "gateway", True, dict)
+_ADMISSION = "admissionregistration.k8s.io"
+_BUNDLED: Mapping[str, Kind[Json]] = {
+    kind.kind: kind
+    for kind in (
+        CUSTOM_RESOURCE_DEFINITIONS,
+        Kind(
+            _ADMISSION,
+            "v1",
+            "ValidatingAdmissionPolicy",
+            "validatingadmissionpolicies",
+            "validatingadmissionpolicy",
+            False,
+            dict,
+        ),
+        Kind(
+            _ADMISSION,
+            "v1",
+            "ValidatingAdmissionPolicyBinding",
+            "validatingadmissionpolicybindings",
+            "validatingadmissionpolicybinding",
+            False,
+            dict,
+        ),
+    )
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """An API server: its URL, a token of its administrator, and its CA certificate."""
+
+    url: str
+    token: str
+    ca_pem: bytes
+
+
+async def define_kinds(client: Client) -> None:
+    """The definitions and policies of the Gateway API's standard bundle, and the classes of Traefik's
+    providers."""
+    definitions = []
+    for path in sorted((folder_of(GATEWAY_API) / "config" / "crd" / "standard").glob("*.yaml")):
+        for content in yaml.safe_load_all(path.read_text()):
+            kind = _BUNDLED[content["kind"]]
+            await client.apply(kind, content, field_manager="test", force=False)
+            if kind is CUSTOM_RESOURCE_DEFINITIONS:
+                definitions.append(content["metadata"]["name"])
+    async with asyncio.timeout(_WITHIN_S):
+        while not await _are_established(client, definitions):  # noqa: ASYNC110 - the server does it
+            await asyncio.sleep(0.02)
+    for name, controller in (("traefik", "traefik.io/ingress-controller"), ("nginx", "k8s.io/ingress-nginx")):
+        await client.create(INGRESS_CLASSES, {"metadata": {"name": name}, "spec": {"controller": controller}})
+    gateways = {"metadata": {"name": "traefik"}, "spec": {"controllerName": "traefik.io/gateway-controller"}}
+    await client.create(GATEWAY_CLASSES, gateways)
+
+
+async def _are_established(client: Client, names: Sequence[str]) -> bool:
+    """Whether the server serves these definitions."""
+    for name in names:
+        definition = await client.get(CUSTOM_RESOURCE_DEFINITIONS, name)
+        conditions = definition.get("status", {}).get("conditions", [])
+        if not any(
+            condition["type"] == "Established" and condition["status"] == "True" for condition in conditions
+        ):
+            return False
+    return True
+
+
+@contextlib.contextmanager
+def running_traefik(
+    server: Server, http_ports: Sequence[int], https_port: int, *, throttle: str = "50ms"
+) -> Iterator[None]:
+    """A Traefik that listens there, once it does. It applies changes at most once in `throttle`; its own
+    default is 2 s."""
+    program = environment_of("servers") / "bin" / "traefik"
+    with tempfile.TemporaryDirectory(prefix="traefik-") as name:
+        folder = Path(name)
+        (folder / "ca.crt").write_bytes(server.ca_pem)
+        access = {
+            "endpoint": server.url,
+            "token": server.token,
+            "certAuthFilePath": str(folder / "ca.crt"),
+            "throttleDuration": throttle,
+        }
+        config: Json = {
+            "global": {"checkNewVersion": False, "sendAnonymousUsage": False},
+            "log": {"level": "INFO"},
+            "providers": {
+                "providersThrottleDuration": throttle,
+                "kubernetesIngress": access,
+                "kubernetesIngressNGINX": access,
+                "kubernetesGateway": access,
+            },
+            "entryPoints": {
+                **{f"web{port}": {"address": f"127.0.0.1:{port}"} for port in http_ports},
+                "websecure": {"address": f"127.0.0.1:{https_port}", "http": {"tls": {}}},
+            },
+        }
+        (folder / "traefik.yaml").write_text(json.dumps(config))
+        log = folder / "log"
+        with log.open("wb") as out:
+            command = [str(program), f"--configFile={folder / 'traefik.yaml'}"]
+            process = spawn(command, out, env={"KUBECONFIG": ""})
+            try:
+                wait_for_port(http_ports[0], process, log)
+                yield
+            finally:
+                stop(process)
+
 
 _WITHIN_S = 60.0
 
 
-def server_of(path: Path) -> traefik.Server:
+def server_of(path: Path) -> Server:
     """The server and the administrator's token of a kubeconfig."""
     config = yaml.safe_load(path.read_text())
     cluster, user = config["clusters"][0]["cluster"], config["users"][0]["user"]
-    return traefik.Server(
-        cluster["server"], user["token"], base64.b64decode(cluster["certificate-authority-data"])
-    )
+    return Server(cluster["server"], user["token"], base64.b64decode(cluster["certificate-authority-data"]))
 
 
 async def create(client: Client, kind: Kind[Any], name: str, spec: Json) -> None:
@@ -131,7 +251,7 @@ async def create_all(client: Client, pebble: Pebble) -> None:
     await create_issuer(client, "acme", pebble.directory, pebble.ca_bundle, solvers)
     listener = {"name": "web", "protocol": "HTTP", "port": pebble.http_port}
     listener["allowedRoutes"] = {"namespaces": {"from": "Same"}}
-    await create(client, traefik.GATEWAYS, "gate", {"gatewayClassName": "traefik", "listeners": [listener]})
+    await create(client, GATEWAYS, "gate", {"gatewayClassName": "traefik", "listeners": [listener]})
     await create(client, objects.SERVICES, "app", {"ports": [{"name": "http", "port": 80}]})
     for name in SOLVERS:
         await create_host(client, name, "acme")
@@ -167,10 +287,10 @@ async def test_a_ca_reaches_the_listener_through_traefik(start: Start, tmp_path:
         kubeconfig = tmp_path / "certwright-data/kubeconfig"
         client = Client(connect(load(kubeconfig)), user_agent="test")
         stack.push_async_callback(client.close)
-        await traefik.define_kinds(client)
+        await define_kinds(client)
         https_port = free_port()
         ports = [pebble.http_port, *HTTP]
-        stack.enter_context(traefik.running_traefik(server_of(kubeconfig), ports, https_port))
+        stack.enter_context(running_traefik(server_of(kubeconfig), ports, https_port))
         await create_all(client, pebble)
         if HTTP:
             bao = stack.enter_context(openbao.openbao())
@@ -264,7 +384,7 @@ async def test_an_order_is_completed_after_the_replica_at_work_is_killed(
         kubeconfig = tmp_path / "certwright-data/kubeconfig"
         client = Client(connect(load(kubeconfig)), user_agent="test")
         stack.push_async_callback(client.close)
-        await traefik.define_kinds(client)
+        await define_kinds(client)
         port = free_port()
         await create(client, NAMESPACES, _NAMESPACE, {})
         await publish(client, port, _REPLICAS)
@@ -289,6 +409,6 @@ async def test_an_order_is_completed_after_the_replica_at_work_is_killed(
         first.kill(signal.SIGKILL)
         await publish(client, port, _REPLICAS[1:])
         await until(lambda: leads_to(client, _REPLICAS[1:]))
-        stack.enter_context(traefik.running_traefik(server_of(kubeconfig), [pebble.http_port], free_port()))
+        stack.enter_context(running_traefik(server_of(kubeconfig), [pebble.http_port], free_port()))
         await until(lambda: all_ready(client))
         assert [order.status.state for order in (await client.list(ORDERS)).items] == ["valid"]

@@ -20,11 +20,9 @@ from certwright.kube.client.kubeconfig import connect, load
 from certwright.kube.client.rest import Client
 from certwright.resources.table import CERTIFICATES, CLUSTER_ISSUERS, ORDERS
 from cli.calls import AT_WORK, Process
-from support.acme_proxy import NEW_ACCOUNT, NEW_ORDER, AcmeProxy, running_acme_proxy
-from support.balancer import balancing
-from support.pebble import Pebble, running_pebble
+from support.acme_proxy import NEW_ACCOUNT, NEW_ORDER, AcmeProxy, balancing, running_acme_proxy
+from support.pebble import Pebble, running_pebble, serving
 from support.programs import free_port
-from support.web_root import serving
 
 Start = Callable[..., Process]
 LIMIT, MANY = 10, 40

@@ -6,9 +6,9 @@ import asyncio
 import time
 from typing import Any
 
+from conformance.compare import story
 from conformance.kinds import GAUGES_PATH, Json, gauge, in_namespace, owned, widget
 from conformance.peers import Answer, Caller
-from conformance.stories import story
 
 BY_ME = "fieldManager=me"
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 
+from conformance.compare import story
 from conformance.kinds import in_namespace, widget
 from conformance.peers import Caller
-from conformance.stories import story
 
 _HEAD = b'{"apiVersion":"test.dev/v1","kind":"Widget","metadata":{"name":"a"},"spec":{"size":1'
 _NOT_JSON: tuple[bytes, ...] = (

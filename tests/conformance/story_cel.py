@@ -5,11 +5,11 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable
 
-from conformance import cel_objects, cel_rules
+from conformance import cel_rules
+from conformance.compare import story
 from conformance.kinds import CRDS, Json, an_object, crd, in_namespace
 from conformance.peers import Caller
 from conformance.servers import until_judged
-from conformance.stories import story
 
 RULES = "x-kubernetes-validations"
 
@@ -151,18 +151,18 @@ async def _change(c: Caller, path: str, name: str, spec: Json) -> None:
 @story
 async def rules_judge_objects(c: Caller) -> None:
     path = in_namespace(c.namespace, "ruleds", group="objects.rules.test.dev")
-    await _replace(c, cel_objects.LOOSE)
+    await _replace(c, cel_rules.LOOSE)
     await until_judged(c, path, _ruled("loose", {"a": "bad"}), 201)
-    for number, (before, _) in enumerate(cel_objects.KEPT):
+    for number, (before, _) in enumerate(cel_rules.KEPT):
         await c.call("POST", path, _ruled(f"kept{number}", before), quiet=True)
-    await _replace(c, cel_objects.STRICT)
+    await _replace(c, cel_rules.STRICT)
     await until_judged(c, path, _ruled("strict", {"a": "bad"}), 422)
-    for number, spec in enumerate(cel_objects.NEW):
+    for number, spec in enumerate(cel_rules.NEW):
         await c.post(f"{path}?dryRun=All", _ruled(f"new{number}", spec))
     await c.post(f"{path}?dryRun=All", _ruled("a-name-that-is-too-long", {}))
-    for number, (before, after) in enumerate(cel_objects.CHANGED):
+    for number, (before, after) in enumerate(cel_rules.CHANGED):
         await c.call("POST", path, _ruled(f"changed{number}", before), quiet=True)
         await _change(c, path, f"changed{number}", after)
-    for number, (_, after) in enumerate(cel_objects.KEPT):
+    for number, (_, after) in enumerate(cel_rules.KEPT):
         await _change(c, path, f"kept{number}", after)
-    await c.call("DELETE", f"{CRDS}/{cel_objects.STRICT['metadata']['name']}", quiet=True)
+    await c.call("DELETE", f"{CRDS}/{cel_rules.STRICT['metadata']['name']}", quiet=True)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from conformance.compare import story
 from conformance.kinds import CRDS, INTEGER, STRING, Json, an_object, crd
 from conformance.peers import Caller
 from conformance.servers import until_gone, until_served
-from conformance.stories import story
 from kube.apiserver.webhook_server import running
 
 GROUP = "hosts.dev"

@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+from conformance.compare import story
 from conformance.kinds import CRDS, STRING, Json, an_object, collection, crd
 from conformance.peers import Caller
 from conformance.servers import until, until_gone, until_served
-from conformance.stories import story
 
 GROUP = "definitions.dev"
 _SCHEMA = an_object(spec=an_object(a=STRING))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from conformance.compare import story
 from conformance.kinds import Json, in_namespace, widget
 from conformance.peers import Caller
-from conformance.stories import story
 
 _POLICIES: tuple[Json, ...] = (
     {},

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from conformance.compare import story
 from conformance.peers import Caller
-from conformance.stories import story
 
 _PATHS = (
     "/apis/test.dev",

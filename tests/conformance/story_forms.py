@@ -5,9 +5,9 @@ from __future__ import annotations
 import base64
 import json
 
+from conformance.compare import story
 from conformance.kinds import CRDS, GAUGES_PATH, an_object, crd, gauge, in_namespace, widget
 from conformance.peers import Caller
-from conformance.stories import story
 from conformance.story_reads import PARTIAL, PARTIAL_LIST, TABLE, TABLE_BETA
 from conformance.story_schemas import defined
 

@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
+from conformance.compare import story
 from conformance.peers import Caller, Exchange
-from conformance.stories import story
 
 _INDEX = "/openapi/v3"
 _NAME = "apis/apiextensions.k8s.io/v1"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from conformance.compare import story
 from conformance.kinds import CRDS, INTEGER, STRING, Json, an_object, crd, in_namespace, owned, twin, widget
 from conformance.peers import Caller
 from conformance.servers import until_gone, until_judged, until_served
-from conformance.stories import story
 from conformance.story_apply import lay, owneds
 from conformance.story_reads import PARTIAL, TABLE, TABLE_BETA
 

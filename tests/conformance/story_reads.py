@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from conformance.compare import story
 from conformance.kinds import GAUGES_PATH, gauge, in_namespace, widget
 from conformance.peers import Ask, Caller
-from conformance.stories import story
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 TABLE_BETA = "application/json;as=Table;v=v1beta1;g=meta.k8s.io"

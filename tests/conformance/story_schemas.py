@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+from conformance.compare import story
 from conformance.kinds import CRDS, INTEGER, STRING, Json, an_object, collection, crd
 from conformance.peers import Caller
 from conformance.servers import until, until_gone, until_served
-from conformance.stories import story
 
 _PRESERVE: Json = {"x-kubernetes-preserve-unknown-fields": True}
 _EMBEDDED: Json = {"type": "object", "x-kubernetes-embedded-resource": True}

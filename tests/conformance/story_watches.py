@@ -6,9 +6,9 @@ import base64
 import json
 from contextlib import AsyncExitStack
 
+from conformance.compare import story
 from conformance.kinds import GAUGES_PATH, gauge, in_namespace, twin, widget
 from conformance.peers import Ask, Caller, Events
-from conformance.stories import story
 from conformance.story_reads import PARTIAL, TABLE
 
 _INITIAL = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from conformance.compare import story
 from conformance.kinds import GAUGES_PATH, Json, gauge, in_namespace, rule, twin, widget
 from conformance.peers import Caller
-from conformance.stories import story
 
 _BAD_SPECS: tuple[Any, ...] = (
     {},

@@ -28,7 +28,7 @@ from conformance.policy_servers import (
     reference_beside,
 )
 from conformance.servers import until_answered
-from deploy.files import DEPLOY, helm
+from deploy.rights import DEPLOY, helm
 from support.real import require
 
 Json = dict[str, Any]

@@ -25,10 +25,9 @@ from conformance import (
     story_watches,
     story_writes,
 )
-from conformance.compare import compare
+from conformance.compare import STORIES, compare, namespaces, tell, told_in_vain
 from conformance.differences import compared
 from conformance.servers import forms_of, ours, reference
-from conformance.stories import STORIES, namespaces, tell, told_in_vain
 from support.oracle import Oracle
 
 TOLD_BY = (

@@ -14,12 +14,13 @@ from typing import NamedTuple
 import pytest
 
 from certwright.kube.api.manifests import Document, read_documents
+from certwright.resources.crds import custom_resource_definitions
 from conformance.compare import compare
 from conformance.differences import compared
 from conformance.kinds import CRDS, Json
 from conformance.peers import Caller, Exchange, Peer
 from conformance.servers import ours, reference, until_gone, until_served
-from support.go_modules import GATEWAY_API, folder_of
+from support.go import GATEWAY_API, folder_of
 from support.oracle import Oracle
 
 NAMESPACE = "samples"
@@ -127,3 +128,14 @@ async def test_both_servers_take_the_samples_of_a_project_alike(
     compared["memory"] += len(theirs)
     if different := compare(list(map(_without_causes, theirs)), list(map(_without_causes, answers))):
         pytest.fail("\n".join([f"{len(different)} answers differ", *different]), pytrace=False)
+
+
+OURS = {definition["metadata"]["name"]: definition for definition in custom_resource_definitions()}
+
+
+@pytest.mark.parametrize("name", sorted(OURS))
+async def test_kubernetes_accepts_our_definitions(oracle: Oracle, name: str) -> None:
+    definition: Json = OURS[name]
+    async with reference(oracle) as peer:
+        answer = await Caller(peer).post(f"{CRDS}?dryRun=All&fieldValidation=Strict", definition)
+    assert answer.status == 201, answer.body

@@ -13,8 +13,8 @@ from certwright.kube.api import conditions
 from certwright.kube.api.meta import Condition
 from certwright.pki.certificates import read_certificate
 from certwright.resources.table import DELIVERIES
-from support.live import LiveWorld, eventually
 from support.supplied import SERVERS, STALE, Server, renew, served, supplied_servers
+from support.world import LiveWorld, eventually
 
 RENEWALS = 20
 

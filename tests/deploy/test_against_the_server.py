@@ -11,7 +11,7 @@ import yaml
 
 from certwright.kube.util.http_messages import Identity
 from conformance.daemon import Daemon, running_daemon
-from deploy.files import DEPLOY, Json, documents, render
+from deploy.rights import DEPLOY, Json, documents, render
 from support.real import require
 
 # Kinds of programs that our server has nothing to do with: it runs no pods.

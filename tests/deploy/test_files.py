@@ -27,8 +27,7 @@ from certwright.kube.util.tasks import TaskSet
 from certwright.resources.table import CERTIFICATES, CLUSTER_ISSUERS, ISSUERS
 from controllers.acme.fake_world import Shown
 from controllers.scene import SELF_SIGNED, make_certificate, make_cluster_issuer, make_issuer
-from deploy.acme import create_issuer
-from deploy.files import CHART, DEPLOY, ROOT, documents, helm, render
+from deploy.rights import CHART, DEPLOY, ROOT, create_issuer, documents, helm, render
 from support.real import require
 from support.world import CONTROLLER, make_world
 

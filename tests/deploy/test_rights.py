@@ -44,9 +44,17 @@ from controllers.acme.fake_world import Shown
 from controllers.cainjector.test_cainjector import make as make_target
 from controllers.scene import make_certificate, make_cluster_issuer, make_issuer
 from controllers.shims.shim_scene import GATEWAY_KINDS, INGRESSES, listener, serve, untyped
-from deploy.acme import create_issuer, prove_by_routes
-from deploy.files import DEPLOY, render
-from deploy.rights import NAMESPACE, Work, install, record, unneeded
+from deploy.rights import (
+    DEPLOY,
+    NAMESPACE,
+    Work,
+    create_issuer,
+    install,
+    prove_by_routes,
+    record,
+    render,
+    unneeded,
+)
 from issuers.authority import new_root
 from issuers.venafi.conftest import secret_of, spec_of
 from support.venafi.server import fake_venafi

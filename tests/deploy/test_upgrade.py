@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from conformance.daemon import Daemon, running_daemon
-from deploy.files import CHART, Json
-from support.go_modules import folder_of
+from deploy.rights import CHART, Json
+from support.go import folder_of
 from support.programs import tool
 from support.real import require
 

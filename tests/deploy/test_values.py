@@ -15,7 +15,7 @@ import yaml
 from certwright.cli.commands import controllers
 from certwright.controllers import settings as of_controllers
 from certwright.kube.apiserver.base import features as of_server
-from deploy.files import CHART, Json, documents, helm, render
+from deploy.rights import CHART, Json, documents, helm, render
 from support.programs import tool
 
 HERE = Path(__file__).parent

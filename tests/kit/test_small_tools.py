@@ -1,7 +1,13 @@
+"""Small tools: feature gates, durations, texts of others, addresses and proxies, background tasks, files."""
+
+from __future__ import annotations
+
 import asyncio
+import errno
 import json
 import logging
 import os
+import socket
 import stat
 import subprocess
 import sys
@@ -13,9 +19,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from certwright.app import tls_identity
 from certwright.kit import logs
 from certwright.kube.api import naming
-from certwright.kube.util.durations import doubled
+from certwright.kube.apiserver.base import features
+from certwright.kube.util.connections import proxy_for
+from certwright.kube.util.durations import doubled, format_duration, parse_duration
+from certwright.kube.util.encoding import in_words
 from certwright.kube.util.files import AlreadyLocked, FileLock, write_atomically
 from certwright.kube.util.tasks import TaskSet
 
@@ -156,3 +166,193 @@ def test_the_log_can_be_json(capsys: pytest.CaptureFixture[str]) -> None:
 def test_an_unknown_log_level_is_named() -> None:
     with pytest.raises(ValueError, match="'loud' is not a log level"):
         logs.set_up(level="loud")
+
+
+KNOWN = {"Quick": True, "Careful": False}
+
+
+def test_gates_are_read_as_the_command_line_has_them() -> None:
+    assert features.parse("", KNOWN) == {}
+    assert features.parse("Quick=false, Careful=T,", KNOWN) == {"Quick": False, "Careful": True}
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("Nonsense=true", "unrecognized feature gate: Nonsense; there are Careful, Quick"),
+        ("Quick", "missing bool value for feature gate Quick"),
+        ("Quick=2", "invalid value of feature gate Quick=2"),
+    ],
+)
+def test_wrong_gates_are_refused_in_one_sentence(text: str, sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        features.parse(text, KNOWN)
+
+
+def test_a_gate_may_have_two_names() -> None:
+    aliases = {"Hasty": "Quick"}
+    assert features.parse("Hasty=false", KNOWN, aliases) == {"Quick": False}
+    assert features.parse("Quick=false,Hasty=false", KNOWN, aliases) == {"Quick": False}
+
+
+@pytest.mark.parametrize("text", ["Quick=true,Hasty=false", "Hasty=false,Quick=true"])
+def test_two_names_of_a_gate_must_agree(text: str) -> None:
+    with pytest.raises(ValueError, match="are two names of one feature gate"):
+        features.parse(text, KNOWN, {"Hasty": "Quick"})
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("2160h", timedelta(days=90)),
+        ("1h30m", timedelta(minutes=90)),
+        ("1.5h", timedelta(minutes=90)),
+        ("0", timedelta(0)),
+        ("-5m", timedelta(minutes=-5)),
+        ("+90s", timedelta(seconds=90)),
+        (".5s", timedelta(milliseconds=500)),
+        ("300ms", timedelta(milliseconds=300)),
+        ("2µs", timedelta(microseconds=2)),
+        ("1500ns", timedelta(microseconds=1)),
+    ],
+)
+def test_go_durations_are_read(text: str, expected: timedelta) -> None:
+    assert parse_duration(text) == expected
+
+
+@pytest.mark.parametrize(
+    "text", ["", "h", "1", "1d", "1h 30m", "P90D", "1h-5m", "٣h", "--1h", "99999999h", "1h" * 200]
+)
+def test_what_is_no_duration_is_refused_with_an_example(text: str) -> None:
+    with pytest.raises(ValueError, match="duration"):
+        parse_duration(text)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (timedelta(days=90), "2160h0m0s"),
+        (timedelta(seconds=90), "1m30s"),
+        (timedelta(seconds=1.5), "1.5s"),
+        (timedelta(0), "0s"),
+        (timedelta(milliseconds=20), "20ms"),
+        (timedelta(microseconds=7), "7µs"),
+        (timedelta(hours=-1), "-1h0m0s"),
+    ],
+)
+def test_durations_are_written_as_go_writes_them(value: timedelta, text: str) -> None:
+    assert format_duration(value) == text
+
+
+@given(st.timedeltas(min_value=timedelta(days=-90_000), max_value=timedelta(days=90_000)))
+def test_what_is_written_is_read_back(value: timedelta) -> None:
+    assert parse_duration(format_duration(value)) == value
+
+
+async def test_a_connection_that_asyncio_could_not_make_is_told_with_its_address() -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        host, port = unused.getsockname()
+        with pytest.raises(ConnectionRefusedError) as caught:
+            await asyncio.open_connection(host, port)
+    assert in_words(caught.value) == f"Connection refused at 127.0.0.1:{port}"
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (
+            OSError(errno.EHOSTUNREACH, "Connect call failed ('::1', 80, 0, 0)"),
+            "No route to host at [::1]:80",
+        ),
+        (OSError(errno.EPIPE, "Broken pipe"), "Broken pipe"),
+        (socket.gaierror(socket.EAI_NONAME, "Name or service not known"), "Name or service not known"),
+        (OSError(None, "the name server answered SERVFAIL"), "the name server answered SERVFAIL"),
+        (OSError("several things"), "several things"),
+    ],
+)
+def test_an_error_of_the_system_is_told_in_its_words(error: OSError, words: str) -> None:
+    assert in_words(error) == words
+
+
+FIB_TRIE = """Main:
+  +-- 0.0.0.0/0 3 0 5
+     +-- 127.0.0.0/8 2 0 2
+           |-- 127.0.0.1
+              /32 host LOCAL
+     +-- 192.0.2.0/24 2 0 2
+           |-- 192.0.2.0
+              /24 link UNICAST
+           |-- 192.0.2.2
+              /32 host LOCAL
+        |-- 192.0.2.255
+           /32 link BROADCAST
+           |-- 169.254.1.1
+              /32 host LOCAL
+Local:
+           |-- 192.0.2.2
+              /32 host LOCAL
+"""
+IF_INET6 = """fe8000000000000000fc00fffe000001 04 40 20 80     eth0
+20010db8000000000000000000000002 04 40 00 80     eth0
+20010db800000000abcd000000000003 04 40 00 01     eth0
+00000000000000000000000000000001 01 80 10 80       lo
+"""
+
+
+def test_addresses_that_others_can_use_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = {tls_identity._IPV4: FIB_TRIE, tls_identity._IPV6: IF_INET6}
+    monkeypatch.setattr(tls_identity, "_text", texts.get)
+    assert tls_identity.own_addresses() == ("192.0.2.2", "2001:db8::2")
+
+
+def test_this_machine_can_listen_on_each_of_its_addresses() -> None:
+    for address in tls_identity.own_addresses():
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        with socket.socket(family, socket.SOCK_STREAM) as listener:
+            listener.bind((address, 0))
+
+
+async def test_a_task_that_has_just_ended_does_not_keep_it_from_closing() -> None:
+    tasks = TaskSet()
+    tasks.start(nothing(), name="brief")
+    # The task has ended by then, and the loop has not called its callback yet.
+    await asyncio.sleep(0)
+    await tasks.close()
+
+
+async def nothing() -> None:
+    """End in the first step."""
+
+
+@pytest.fixture
+def proxies(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http_proxy", "https_proxy", "no_proxy", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+    monkeypatch.setenv("HTTPS_PROXY", "http://proxy.example:3128")
+    monkeypatch.setenv("NO_PROXY", "inside.example,192.0.2.7")
+
+
+@pytest.mark.usefixtures("proxies")
+@pytest.mark.parametrize(
+    ("url", "proxy"),
+    [
+        ("https://acme.example/dir", "http://proxy.example:3128"),
+        ("https://acme.example:14000", "http://proxy.example:3128"),
+        ("http://acme.example/dir", ""),
+        ("https://ca.inside.example/dir", ""),
+        ("https://192.0.2.7:8443", ""),
+        ("https://localhost:14000/dir", ""),
+        ("https://127.0.0.1:14000/dir", ""),
+        ("https://[::1]:14000/dir", ""),
+    ],
+)
+def test_a_proxy_is_taken_for_servers_elsewhere(url: str, proxy: str) -> None:
+    assert proxy_for(url) == proxy
+
+
+@pytest.mark.usefixtures("proxies")
+def test_without_variables_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HTTPS_PROXY")
+    assert proxy_for("https://acme.example/dir") == ""

@@ -24,8 +24,7 @@ from certwright.resources.operator_policy import OperatorPolicy
 from certwright.resources.table import CHALLENGES, CLUSTER_ISSUERS
 from security.conftest import Json, Server, acme, refusal, running_server
 from support.acme_world import AcmeWorld, acme_world
-from support.pebble import Pebble, running_pebble
-from support.web_root import shown
+from support.pebble import Pebble, running_pebble, shown
 from support.world import make_world
 
 SHELL = ["/bin/sh", "-c"]

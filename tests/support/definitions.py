@@ -1,15 +1,15 @@
-"""Definitions: the schemas that many tests of a process create are validated once.
+"""What the API servers of all tests in a process share, because a start would cost more than most tests.
 
-Every API server of a test creates certwright's own definitions, and validating their schemas costs more than
-everything else at its start. The outcome depends on the schema alone, so a schema without errors is validated
-by the first server of a process only. Schemas with errors are validated each time. Servers of a `World` also
-share what their schemas are compiled to.
+Valid schemas are validated by the first server that gets them (those with errors each time); servers of a
+`World` share what schemas are compiled to; and a server starts on a store in which one has started before, as
+after a restart: what is written at the first start is recorded once per process.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from hashlib import sha256
 from typing import Any
 
@@ -18,6 +18,8 @@ import msgspec
 from certwright.kube.api.errors import FieldError
 from certwright.kube.apiserver.crds import definitions, versions
 from certwright.kube.apiserver.schemas.structural import Schema
+from certwright.kube.store.contract import Encode, Key, Row
+from certwright.kube.store.memory import MemoryStore
 
 
 @contextmanager
@@ -64,3 +66,36 @@ def compiled_schemas_shared() -> Iterator[None]:
         yield
     finally:
         setattr(definitions, "Schema", Schema)  # noqa: B010 - see above
+
+
+_recorded: dict[str, list[Row]] = {}
+
+
+class _Recording(MemoryStore):
+    """A store that remembers the rows written to it. Nothing is deleted at a start."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows: list[Row] = []
+
+    async def put(self, key: Key, encode: Encode, *, expect: int | None = None) -> Row:
+        row = await super().put(key, encode, expect=expect)
+        self.rows.append(row)
+        return row
+
+
+def _columns(row: Row, _: int) -> tuple[bytes, bytes]:
+    return row.meta, row.body
+
+
+async def started_store(what: str, start: Callable[[MemoryStore], Awaitable[None]]) -> MemoryStore:
+    """A store in which a server has started before. `start` starts and ends one, for the first of `what`."""
+    if what not in _recorded:
+        first = _Recording()
+        await start(first)
+        _recorded[what] = first.rows
+    store = MemoryStore()
+    for row in _recorded[what]:
+        await store.put(row.key, partial(_columns, row))
+    assert store.revision == _recorded[what][-1].revision
+    return store

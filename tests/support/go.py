@@ -4,6 +4,7 @@ that wait for them."""
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import subprocess
 import sys
@@ -12,6 +13,21 @@ from pathlib import Path
 import pytest
 
 from support.real import is_demanded, missing, require
+
+GATEWAY_API = "sigs.k8s.io/gateway-api@v1.6.0"
+
+
+def folder_of(module: str) -> Path:
+    """Where a module (`path@version`) lies. Raises `RuntimeError` where it cannot be had."""
+    require("go")
+    done = subprocess.run(
+        ["go", "mod", "download", "-json", module], capture_output=True, text=True, check=False
+    )
+    document = json.loads(done.stdout or "{}")
+    if not document.get("Dir"):
+        raise RuntimeError(f"{module} cannot be downloaded: {document.get('Error') or done.stderr}")
+    return Path(document["Dir"])
+
 
 _ROOT = Path(__file__).parents[2]
 _MODULE = _ROOT / "tests" / "go"

@@ -8,13 +8,16 @@ its HTTPS, and `root()` for its leaves.
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import ssl
 import tempfile
+import threading
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -191,3 +194,27 @@ def running_pebble(
             _management=f"https://localhost:{management}",
             _tls=tls,
         )
+
+
+@contextlib.contextmanager
+def serving(folder: Path, host: str, port: int) -> Iterator[None]:
+    """Serve the folder there."""
+    server = ThreadingHTTPServer((host, port), functools.partial(_Quiet, directory=str(folder)))
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def shown(folder: Path) -> list[Path]:
+    """The pages in a web root."""
+    return [path for path in folder.rglob("*") if path.is_file()]
+
+
+class _Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing."""

@@ -1,5 +1,5 @@
-"""Debian's nginx, Apache, HAProxy and PostgreSQL with TLS on loopback, for certificates that change
-meanwhile."""
+"""Debian's nginx, Apache, HAProxy, PostgreSQL, Postfix and Dovecot, and Caddy and Envoy, with TLS on
+loopback, for certificates that change meanwhile."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from support.programs import environment_of
 from support.real import missing, require
 
 _POSTGRES_USER = "postgres"
@@ -144,3 +145,171 @@ def running(command: list[str], *, env: Mapping[str, str] | None = None) -> Iter
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+
+
+@contextmanager
+def running_postfix(folder: Path, port: int, tls: Path) -> Iterator[None]:
+    """Postfix with the pair in `tls`; its queue is in `folder`."""
+    _require_root()
+    require("postfix")
+    config = folder / "postfix"
+    for name in ("", "queue", "queue/pid", "queue/private", "queue/public", "data"):
+        (config / name).mkdir()
+    for name in ("data", "queue/private", "queue/public"):
+        shutil.chown(config / name, "postfix")
+    (config / "main.cf").write_text(f"""
+compatibility_level = 3.6
+queue_directory = {config}/queue
+data_directory = {config}/data
+inet_interfaces = 127.0.0.1
+inet_protocols = ipv4
+myhostname = localhost
+mydestination =
+alias_maps =
+smtpd_tls_security_level = may
+smtpd_tls_cert_file = {tls}/tls.crt
+smtpd_tls_key_file = {tls}/tls.key
+""")
+    (config / "master.cf").write_text(f"""
+127.0.0.1:{port} inet n - n - - smtpd
+tlsmgr unix - - n 1000? 1 tlsmgr
+anvil unix - - n - 1 anvil
+rewrite unix - - n - - trivial-rewrite
+proxymap unix - - n - - proxymap
+""")
+    # `postfix start` checks the whole installation first, for seconds.
+    command = ["/usr/lib/postfix/sbin/master", "-d", "-c", str(config)]
+    with running(command, env={"MAIL_CONFIG": str(config)}):
+        yield
+
+
+@contextmanager
+def running_dovecot(folder: Path, port: int, tls: Path) -> Iterator[None]:
+    """Dovecot with the pair in `tls`. By default it ends all sessions 5 s after a reload."""
+    _require_root()
+    program, config, home = require("dovecot"), folder / "dovecot.conf", folder / "mail"
+    home.mkdir()
+    shutil.chown(home, "nobody", "nogroup")
+    config.write_text(f"""
+base_dir = {folder}/dovecot
+state_dir = {folder}/dovecot-state
+log_path = {folder}/dovecot.log
+protocols = imap
+shutdown_clients = no
+listen = 127.0.0.1
+ssl = yes
+ssl_cert = <{tls}/tls.crt
+ssl_key = <{tls}/tls.key
+service imap-login {{
+  inet_listener imap {{
+    port = {port}
+  }}
+  inet_listener imaps {{
+    port = 0
+  }}
+}}
+passdb {{
+  driver = static
+  args = nopassword=y
+}}
+userdb {{
+  driver = static
+  args = uid=nobody gid=nogroup home={folder}/mail
+}}
+mail_location = maildir:~/mail
+first_valid_uid = 1
+first_valid_gid = 1
+""")
+    with running([program, "-F", "-c", str(config)]):
+        yield
+
+
+def _require_root() -> None:
+    if os.geteuid() != 0:
+        missing("Postfix and Dovecot are started by root only")
+
+
+_ENVOY = """
+node: {{id: one, cluster: one}}
+static_resources:
+  listeners:
+    - name: web
+      address: {{socket_address: {{address: 127.0.0.1, port_value: {port}}}}}
+      filter_chains:
+        - transport_socket:
+            name: envoy.transport_sockets.tls
+            typed_config:
+              "@type": {types}.transport_sockets.tls.v3.DownstreamTlsContext
+              common_tls_context:
+                tls_certificate_sds_secret_configs:
+                  - name: web
+                    sds_config: {{path_config_source: {{path: {folder}/sds.yaml}}}}
+          filters:
+            - name: envoy.filters.network.http_connection_manager
+              typed_config:
+                "@type": {types}.filters.network.http_connection_manager.v3.HttpConnectionManager
+                stat_prefix: web
+                route_config:
+                  virtual_hosts:
+                    - name: web
+                      domains: ["*"]
+                      routes: [{{match: {{prefix: "/"}}, direct_response: {{status: 200}}}}]
+                http_filters:
+                  - name: envoy.filters.http.router
+                    typed_config: {{"@type": {types}.filters.http.router.v3.Router}}
+"""
+_SECRET = """
+resources:
+  - "@type": {types}.transport_sockets.tls.v3.Secret
+    name: web
+    tls_certificate:
+      certificate_chain: {{filename: {tls}/tls.crt}}
+      private_key: {{filename: {tls}/tls.key}}
+      watched_directory: {{path: {tls}}}
+"""
+_TYPES = "type.googleapis.com/envoy.extensions"
+
+
+def caddy_reload(folder: Path) -> str:
+    """The hook. Without `--force` a Caddyfile that is the same is not read again."""
+    return f"{_caddy()} reload {_config(folder)} --force --address unix/{folder}/caddy.sock"
+
+
+@contextmanager
+def running_caddy(folder: Path, port: int, tls: Path) -> Iterator[None]:
+    """Caddy with the pair in `tls`."""
+    (folder / "Caddyfile").write_text(f"""
+{{
+    admin unix/{folder}/caddy.sock
+    auto_https off
+    persist_config off
+    storage file_system {folder}/caddy
+    default_sni web.example.com
+}}
+https://web.example.com:{port} {{
+    bind 127.0.0.1
+    tls {tls}/tls.crt {tls}/tls.key
+    respond ok
+}}
+""")
+    with running([_caddy(), "run", *_config(folder).split()]):
+        yield
+
+
+@contextmanager
+def running_envoy(folder: Path, port: int, tls: Path) -> Iterator[None]:
+    """Envoy, which reads the pair in `tls` when that directory's link changes."""
+    config = folder / "envoy.yaml"
+    config.write_text(_ENVOY.format(port=port, folder=folder, types=_TYPES))
+    (folder / "sds.yaml").write_text(_SECRET.format(tls=tls, types=_TYPES))
+    program = str(environment_of("servers") / "bin/envoy")
+    with running([program, "-c", str(config), "--use-dynamic-base-id", "--concurrency", "1"]):
+        yield
+
+
+def _caddy() -> str:
+    return str(environment_of("servers") / "bin/caddy")
+
+
+def _config(folder: Path) -> str:
+    return f"--config {folder}/Caddyfile --adapter caddyfile"

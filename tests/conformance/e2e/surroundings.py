@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from support.bind import running_bind
-from support.go_modules import GATEWAY_API, folder_of
+from support.go import GATEWAY_API, folder_of
 from support.pebble import running_pebble
 from support.programs import free_port, spawn, stop
 from support.real import require

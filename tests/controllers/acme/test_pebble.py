@@ -21,9 +21,8 @@ from certwright.resources.operator_policy import OperatorPolicy
 from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES, CHALLENGES, CLUSTER_ISSUERS, ORDERS
 from support.acme_world import AcmeWorld, acme_world
 from support.bind import Bind, running_bind
-from support.pebble import Pebble, running_pebble
+from support.pebble import Pebble, running_pebble, serving, shown
 from support.waiting import until
-from support.web_root import serving, shown
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -16,9 +16,8 @@ from certwright.resources.references import SecretKeySelector
 from certwright.resources.request import CertificateSigningRequest, CertificateSigningRequestSpec
 from certwright.resources.table import CERTIFICATE_SIGNING_REQUESTS, CERTIFICATES, ISSUERS
 from controllers.scene import make_certificate, make_issuer
-from support.live import LiveWorld, eventually, live_world
 from support.openbao import Bao, app_role
-from support.world import ADMIN
+from support.world import ADMIN, LiveWorld, eventually, live_world
 
 ENABLED = "*,certificatesigningrequests-issuer-vault"
 ECDSA = PrivateKeySpec(algorithm="ECDSA")

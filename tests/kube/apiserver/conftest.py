@@ -26,8 +26,8 @@ from certwright.kube.util.clock import TestClock
 from certwright.kube.util.http_messages import Identity
 from certwright.resources.crds import custom_resource_definitions
 from kube.apiserver.callers import ADMIN, Api, StartApi
+from support.definitions import started_store
 from support.etcd import Etcd, running_etcd
-from support.started import started_store
 
 OpenStore = Callable[[], Awaitable[Store]]
 

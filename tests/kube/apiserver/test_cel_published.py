@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from certwright.kube.apiserver.cel import rules as cel_rules
-from support.go_modules import GATEWAY_API, folder_of
+from support.go import GATEWAY_API, folder_of
 
 MODULES = {
     GATEWAY_API: "config/crd/*/*.yaml",

@@ -19,7 +19,7 @@ from certwright.kube.client.rest import Client
 from certwright.kube.store.memory import MemoryStore
 from certwright.kube.util.clock import TestClock
 from certwright.pki.certificates import CertificateFacts, read_certificate
-from support.live import eventually
+from support.world import eventually
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 UNTIL_RENEWAL = tls_identity.CA_LIFE * 2 / 3

@@ -16,7 +16,7 @@ from certwright.kube.store.sqlite.bloom_filter import KeyFilter
 from certwright.kube.store.sqlite.file import connect
 from certwright.kube.store.sqlite.keys import AbsentKeys
 from certwright.kube.store.sqlite.store import SqliteStore, open_sqlite
-from conformance.store_words import saying
+from conformance.check_store import saying
 from support.waiting import until
 
 
