@@ -375,44 +375,31 @@ class OwnerWarnings:
         It is looked up in `namespaces`, where its other dependents are, because a lookup in all of them would
         cost too much.
         """
-        kind = self._backend.registry.by_kind(owner.group, owner.kind)
-        if kind is None or kind.virtual or not kind.namespaced or (row.key, owner.uid) in self._reported:
+        backend, kind = self._backend, self._backend.registry.by_kind(owner.group, owner.kind)
+        event, namespace = backend.registry.find("", "v1", "events"), row.key.namespace
+        if kind is None or kind.virtual or not kind.namespaced or event is None:
             return
-        if row.key.namespace and not await self._is_elsewhere(kind, row, owner, namespaces):
+        if (row.key, owner.uid) in self._reported:
             return
+        text = f"ownerRef [{owner.api_version}/{owner.kind}, namespace: {namespace}, name: {owner.name}"
+        text += f", uid: {owner.uid}] "
+        if namespace:
+            for other in sorted(namespaces - {namespace, ""})[:_MOST_NAMESPACES]:
+                candidate = await backend.readable(Key(kind.bucket, other, owner.name))
+                if candidate is not None and objects.uid_of(candidate.meta) == owner.uid:
+                    break
+            else:
+                return
+            text += f'does not exist in namespace "{namespace}"'
+        else:
+            text += "is namespaced, and the object is not"
         while len(self._reported) >= _REMEMBERED:
             del self._reported[next(iter(self._reported))]
         self._reported[row.key, owner.uid] = None
-        await self._write(definition, row, self._text(row, owner))
-
-    async def _is_elsewhere(
-        self, kind: ResourceDefinition, row: Row, owner: Owner, namespaces: set[str]
-    ) -> bool:
-        for namespace in sorted(namespaces - {row.key.namespace, ""})[:_MOST_NAMESPACES]:
-            candidate = await self._backend.readable(Key(kind.bucket, namespace, owner.name))
-            if candidate is not None and objects.uid_of(candidate.meta) == owner.uid:
-                return True
-        return False
-
-    @staticmethod
-    def _text(row: Row, owner: Owner) -> str:
-        where = row.key.namespace
-        named = f"{owner.api_version}/{owner.kind}, namespace: {where}, name: {owner.name}, uid: {owner.uid}"
-        head = f"ownerRef [{named}]"
-        if not where:
-            return f"{head} is namespaced, and the object is not"
-        return f'{head} does not exist in namespace "{where}"'
-
-    async def _write(self, definition: ResourceDefinition, row: Row, text: str) -> None:
-        backend = self._backend
-        event = backend.registry.find("", "v1", "events")
-        if event is None:
-            return
-        now, namespace = backend.timestamp(), row.key.namespace or "default"
-        name = f"{row.key.name}.{naming.new_uid()[:8]}"
+        now, name = backend.timestamp(), f"{row.key.name}.{naming.new_uid()[:8]}"
         about = {
             "kind": definition.kind,
-            "namespace": row.key.namespace,
+            "namespace": namespace,
             "name": row.key.name,
             "uid": objects.uid_of(row.meta),
             "apiVersion": definition.api_version,
@@ -421,7 +408,7 @@ class OwnerWarnings:
         obj: Json = {
             "metadata": {
                 "name": name,
-                "namespace": namespace,
+                "namespace": namespace or "default",
                 "uid": naming.new_uid(),
                 "creationTimestamp": now,
             },
@@ -437,8 +424,9 @@ class OwnerWarnings:
             "reportingComponent": _COMPONENT,
             "reportingInstance": "",
         }
+        key = Key(event.bucket, namespace or "default", name)
         with suppress(Exists):
-            await backend.put(event, Key(event.bucket, namespace, name), objects.columns(obj), previous=None)
+            await backend.put(event, key, objects.columns(obj), previous=None)
 
 
 class Dependents:

@@ -47,72 +47,48 @@ class RemainingContents:
 
     def note_in(self, namespace: Json, now: str) -> bool:
         """Write the namespace's conditions; whether they have changed."""
+        resources = ", ".join(
+            f"{name} has {n} resource instances" for name, n in sorted(self.objects.items())
+        )
+        finalizers = ", ".join(
+            f"{name} in {n} resource instances" for name, n in sorted(self.finalizers.items())
+        )
+        in_content = f"Some content in the namespace has finalizers remaining: {finalizers}"
         status = namespace.setdefault("status", {})
         before = {condition["type"]: condition for condition in status.get("conditions", ())}
-        conditions = [_condition(before.get(made["type"]), made, now) for made in self._conditions()]
+        conditions = []
+        for kind, is_true, reason, message in (
+            (
+                "DeletionDiscoveryFailure", False,
+                "ResourcesDiscovered", "All resources successfully discovered",
+            ),
+            (
+                "DeletionGroupVersionParsingFailure", False,
+                "ParsedGroupVersions", "All legacy kube types successfully parsed",
+            ),
+            (
+                "DeletionContentFailure", False,
+                "ContentDeleted", "All content successfully deleted, may be waiting on finalization",
+            ),
+            ("ContentRemaining", True, "SomeResourcesRemain", f"Some resources are remaining: {resources}")
+            if resources
+            else ("ContentRemaining", False, "ContentRemoved", "All content successfully removed"),
+            ("FinalizersRemaining", True, "SomeFinalizersRemain", in_content)
+            if finalizers
+            else (
+                "FinalizersRemaining", False,
+                "ContentHasNoFinalizers", "All content-preserving finalizers finished",
+            ),
+        ):  # fmt: skip
+            made = {"type": f"Namespace{kind}", "status": str(is_true), "reason": reason, "message": message}
+            old = before.get(made["type"], {})
+            is_same = old.get("status") == made["status"]
+            made["lastTransitionTime"] = old.get("lastTransitionTime", now) if is_same else now
+            conditions.append(made)
         if conditions == status.get("conditions"):
             return False
         status["conditions"] = conditions
         return True
-
-    def _conditions(self) -> list[Json]:
-        resources = ", ".join(
-            f"{name} has {count} resource instances" for name, count in sorted(self.objects.items())
-        )
-        finalizers = ", ".join(
-            f"{name} in {count} resource instances" for name, count in sorted(self.finalizers.items())
-        )
-        return [
-            _made("DiscoveryFailure", "ResourcesDiscovered", "All resources successfully discovered"),
-            _made(
-                "GroupVersionParsingFailure",
-                "ParsedGroupVersions",
-                "All legacy kube types successfully parsed",
-            ),
-            _made(
-                "ContentFailure",
-                "ContentDeleted",
-                "All content successfully deleted, may be waiting on finalization",
-            ),
-            _true_condition(
-                "NamespaceContentRemaining",
-                "SomeResourcesRemain",
-                f"Some resources are remaining: {resources}",
-            )
-            if resources
-            else _false_condition(
-                "NamespaceContentRemaining", "ContentRemoved", "All content successfully removed"
-            ),
-            _true_condition(
-                "NamespaceFinalizersRemaining",
-                "SomeFinalizersRemain",
-                f"Some content in the namespace has finalizers remaining: {finalizers}",
-            )
-            if finalizers
-            else _false_condition(
-                "NamespaceFinalizersRemaining",
-                "ContentHasNoFinalizers",
-                "All content-preserving finalizers finished",
-            ),
-        ]
-
-
-def _made(failure: str, reason: str, message: str) -> Json:
-    return _false_condition(f"NamespaceDeletion{failure}", reason, message)
-
-
-def _false_condition(type_: str, reason: str, message: str) -> Json:
-    return {"type": type_, "status": "False", "reason": reason, "message": message}
-
-
-def _true_condition(type_: str, reason: str, message: str) -> Json:
-    return {"type": type_, "status": "True", "reason": reason, "message": message}
-
-
-def _condition(before: Json | None, made: Json, now: str) -> Json:
-    """The condition with its transition time."""
-    same = before is not None and before.get("status") == made["status"]
-    return {**made, "lastTransitionTime": (before or {}).get("lastTransitionTime", now) if same else now}
 
 
 _log = logging.getLogger(__name__)
@@ -194,8 +170,12 @@ class Termination:
     async def _empty(self, definition: ResourceDefinition, key: Key) -> RemainingContents:
         """Delete the contents, and return what remains."""
         remaining = RemainingContents()
-        namespace = key.name if definition.bucket == NAMESPACES else ""
-        for resource in self._contents(definition, key):
+        if definition.bucket == NAMESPACES:
+            namespace = key.name
+            resources = [resource for resource in stored_resources(self._backend) if resource.namespaced]
+        else:
+            namespace, resources = "", list(self._backend.registry.crd_kinds(key.name)[:1])
+        for resource in resources:
             rows = await self._backend.rows(resource.bucket, namespace)
             # Delete the unreadable rows that listing all rows has found.
             for damaged in self._backend.store.damage.of(resource.bucket, namespace):
@@ -218,11 +198,6 @@ class Termination:
         obj = objects.to_object(definition, row)
         if remaining.note_in(obj, self._backend.timestamp()):
             await self._backend.put(definition, key, objects.columns(obj), previous=row)
-
-    def _contents(self, definition: ResourceDefinition, key: Key) -> list[ResourceDefinition]:
-        if definition.bucket == NAMESPACES:
-            return [resource for resource in stored_resources(self._backend) if resource.namespaced]
-        return list(self._backend.registry.crd_kinds(key.name)[:1])
 
     async def _left_over(
         self, resource: ResourceDefinition, row: Row, remaining: RemainingContents, *, asks: bool

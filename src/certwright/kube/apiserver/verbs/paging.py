@@ -32,6 +32,7 @@ UNCOUNTED = -1
 _LATEST = -1
 """The revision of a token that continues with the newest state."""
 _NOT_VALID = "continue key is not valid"
+_MATCH = "resourceVersionMatch"
 _MAX_INT64 = 2**63
 _MAX_UINT64 = 2**64
 
@@ -64,7 +65,14 @@ def encode_token(revision: int, after: tuple[str, str], left: int | None = None)
 
 def decode_token(text: str, *, namespaced: bool, namespace: str) -> Position:
     """Decode a continue token. Raises `BadRequest` for a malformed one."""
-    token = _read_token(text)
+    wrong = re.search(r"[^A-Za-z0-9_-]", text)
+    if wrong is not None or len(text) % 4 == 1:
+        at = wrong.start() if wrong is not None else len(text) - 1
+        raise _bad_token(f"{_NOT_VALID}: illegal base64 data at input byte {at}")
+    try:
+        token = json_decoder(_Token).decode(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise _bad_token(f"{_NOT_VALID}: {error}") from None
     if token.v != _TOKEN_VERSION:
         raise _bad_token(f"{_NOT_VALID}: server does not recognize this encoded version {token.v}")
     if token.rv == 0:
@@ -78,17 +86,6 @@ def decode_token(text: str, *, namespaced: bool, namespace: str) -> Position:
     name = parts[-1].removesuffix("\0")
     within = namespace or (parts[0] if namespaced and len(parts) > 1 else "")
     return Position(max(0, token.rv), (within, name), token.left)
-
-
-def _read_token(text: str) -> _Token:
-    wrong = re.search(r"[^A-Za-z0-9_-]", text)
-    if wrong is not None or len(text) % 4 == 1:
-        at = wrong.start() if wrong is not None else len(text) - 1
-        raise _bad_token(f"{_NOT_VALID}: illegal base64 data at input byte {at}")
-    try:
-        return json_decoder(_Token).decode(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
-    except (msgspec.MsgspecError, ValueError) as error:
-        raise _bad_token(f"{_NOT_VALID}: {error}") from None
 
 
 def _bad_token(detail: str) -> BadRequest:
@@ -105,12 +102,6 @@ class ListOptions(msgspec.Struct, frozen=True):
     not_older: int = 0
     after: tuple[str, str] | None = None
     left: int | None = None
-
-
-def refuse(wrong: list[FieldError]) -> None:
-    """Raise the `Invalid` of conflicting parameters, if there are any."""
-    if wrong:
-        raise errors.invalid_object("meta.k8s.io", "ListOptions", "", wrong)
 
 
 def revision_of(text: str) -> int:
@@ -148,8 +139,8 @@ def check_query(query: Mapping[str, str], *, watch: bool) -> None:
     and `BadRequest`."""
     number(query, "limit")
     number(query, "timeoutSeconds")
-    match, version = query.get("resourceVersionMatch", ""), query.get("resourceVersion", "")
-    refuse(wrong_with_watch(query) if watch else _wrong_with_list(query, match, version))
+    if wrong := _conflicts(query, watch=watch):
+        raise errors.invalid_object("meta.k8s.io", "ListOptions", "", wrong)
 
 
 def list_options(query: Mapping[str, str], *, namespaced: bool, namespace: str) -> ListOptions:
@@ -177,56 +168,37 @@ def list_options(query: Mapping[str, str], *, namespaced: bool, namespace: str) 
     return ListOptions(limit=limit, not_older=revision)
 
 
-_MATCH = "resourceVersionMatch"
-
-
-def _wrong_with_list(query: Mapping[str, str], match: str, version: str) -> list[FieldError]:
+def _conflicts(query: Mapping[str, str], *, watch: bool) -> list[FieldError]:
+    """Conflicts between the parameters of a list or a watch."""
     wrong: list[FieldError] = []
-    if match and not version:
-        wrong.append(
-            errors.forbidden(_MATCH, "resourceVersionMatch is forbidden unless resourceVersion is provided")
-        )
+    match, version = query.get(_MATCH, ""), query.get("resourceVersion", "")
+    is_streamed = "sendInitialEvents" in query
+
+    def forbid(text: str) -> None:
+        wrong.append(errors.forbidden(_MATCH, text))
+
+    if watch:
+        if not match and not is_streamed and version in ("", "0"):
+            # Such a watch begins with the objects there are, as if that had been asked for.
+            match, is_streamed = "NotOlderThan", True
+        if is_streamed and match != "NotOlderThan":
+            forbid("sendInitialEvents requires setting resourceVersionMatch to NotOlderThan")
+        if match and not is_streamed:
+            forbid("resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided")
+        if match and match != "NotOlderThan":
+            wrong.append(errors.not_supported(_MATCH, match, ("NotOlderThan",)))
+    elif match and not version:
+        forbid("resourceVersionMatch is forbidden unless resourceVersion is provided")
     if match and query.get("continue"):
-        wrong.append(_no_match_with_continue())
-    if match not in ("", "Exact", "NotOlderThan"):
-        wrong.append(errors.not_supported(_MATCH, match, ("Exact", "NotOlderThan", "")))
-    if match == "Exact" and version == "0":
-        wrong.append(
-            errors.forbidden(_MATCH, 'resourceVersionMatch "exact" is forbidden for resourceVersion "0"')
-        )
-    if "sendInitialEvents" in query:
-        wrong.append(errors.forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list"))
+        forbid("resourceVersionMatch is forbidden when continue is provided")
+    if not watch:
+        if match not in ("", "Exact", "NotOlderThan"):
+            wrong.append(errors.not_supported(_MATCH, match, ("Exact", "NotOlderThan", "")))
+        if match == "Exact" and version == "0":
+            forbid('resourceVersionMatch "exact" is forbidden for resourceVersion "0"')
+        if is_streamed:
+            wrong.append(errors.forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list"))
     return wrong
-
-
-def wrong_with_watch(query: Mapping[str, str]) -> list[FieldError]:
-    """Conflicts between the parameters of a watch."""
-    wrong: list[FieldError] = []
-    match, streamed = query.get(_MATCH, ""), "sendInitialEvents" in query
-    if not match and not streamed and query.get("resourceVersion", "") in ("", "0"):
-        # Such a watch begins with the objects there are, as if that had been asked for.
-        match, streamed = "NotOlderThan", True
-    if streamed and match != "NotOlderThan":
-        wrong.append(
-            errors.forbidden(
-                _MATCH, "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
-            )
-        )
-    if match and not streamed:
-        wrong.append(
-            errors.forbidden(
-                _MATCH, "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
-            )
-        )
-    if match and match != "NotOlderThan":
-        wrong.append(errors.not_supported(_MATCH, match, ("NotOlderThan",)))
-    if match and query.get("continue"):
-        wrong.append(_no_match_with_continue())
-    return wrong
-
-
-def _no_match_with_continue() -> FieldError:
-    return errors.forbidden(_MATCH, "resourceVersionMatch is forbidden when continue is provided")
 
 
 def expired(options: ListOptions) -> Expired:
