@@ -25,8 +25,7 @@ from certwright.pki.keys import KeyPlan, generate
 from certwright.resources import names
 from certwright.resources.acme import Challenge, ChallengeSpec
 from certwright.resources.certificate import PrivateKeySpec
-from certwright.resources.issuer import CAIssuer, IssuerSpec, SelfSignedIssuer
-from certwright.resources.issuer_set import IssuerSetSpec
+from certwright.resources.issuer import CAIssuer, IssuerSetSpec, IssuerSpec, SelfSignedIssuer
 from certwright.resources.references import IssuerReference
 from certwright.resources.request import CertificateSigningRequest, CertificateSigningRequestSpec
 from certwright.resources.solver import Solver

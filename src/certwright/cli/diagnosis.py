@@ -15,7 +15,7 @@ from certwright.cli.format import at, count, from_now, parse_time, sentence
 from certwright.kube.util.durations import doubled
 from certwright.resources import names
 from certwright.resources.breaker import read_breaker
-from certwright.resources.issuer_set import read_member
+from certwright.resources.issuer import read_member
 from certwright.resources.retry import RetryRecord, read_retry
 
 _BY_ITSELF = "the self-check is repeated automatically"

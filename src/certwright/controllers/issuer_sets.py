@@ -20,7 +20,7 @@ from certwright.kube.api.meta import Condition, ObjectKey
 from certwright.kube.client.informer import Informer
 from certwright.kube.runtime.controller import Result
 from certwright.resources import reasons
-from certwright.resources.issuer_set import ClusterIssuerSet, IssuerSet, IssuerSetStatus
+from certwright.resources.issuer import ClusterIssuerSet, IssuerSet, IssuerSetStatus
 from certwright.resources.references import IssuerReference
 
 RETURN_AFTER: Final = timedelta(minutes=10)

@@ -75,21 +75,6 @@ def _definition(kind: AnyKind) -> dict[str, Any]:
     }
     if kind.short_names:
         names["shortNames"] = list(kind.short_names)
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        # `cmctl version` reads the label.
-        "metadata": {"name": kind.resource, "labels": {VERSION_LABEL: __version__}},
-        "spec": {
-            "group": kind.group,
-            "names": names,
-            "scope": "Namespaced" if kind.namespaced else "Cluster",
-            "versions": [_version(kind)],
-        },
-    }
-
-
-def _version(kind: AnyKind) -> dict[str, Any]:
     schema = object_schema(kind.type)
     version: dict[str, Any] = {
         "name": kind.version,
@@ -103,7 +88,18 @@ def _version(kind: AnyKind) -> dict[str, Any]:
         version["selectableFields"] = [
             {"jsonPath": f".spec.issuerRef.{part}"} for part in ("group", "kind", "name")
         ]
-    return version
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        # `cmctl version` reads the label.
+        "metadata": {"name": kind.resource, "labels": {VERSION_LABEL: __version__}},
+        "spec": {
+            "group": kind.group,
+            "names": names,
+            "scope": "Namespaced" if kind.namespaced else "Cluster",
+            "versions": [version],
+        },
+    }
 
 
 def object_schema(type_: Any) -> Schema:
@@ -127,15 +123,14 @@ def _struct(type_: Any) -> Schema:
         if schema.pop("needed", item.required):
             required.append(item.encode_name)
         properties[item.encode_name] = schema
-    result: Schema = {"description": _first_paragraph(type_), "type": "object"}
+    # Under `python -OO` there are no docstrings; a schema without descriptions is still correct.
+    result: Schema = {
+        "description": " ".join((type_.__doc__ or "").split("\n\n")[0].split()),
+        "type": "object",
+    }
     if required:
         result["required"] = sorted(required)
     return result | {"properties": dict(sorted(properties.items()))}
-
-
-def _first_paragraph(type_: Any) -> str:
-    # Under `python -OO` there are no docstrings; a schema without descriptions is still correct.
-    return " ".join((type_.__doc__ or "").split("\n\n")[0].split())
 
 
 def _of(annotation: Any) -> Schema:
@@ -154,29 +149,20 @@ def _of(annotation: Any) -> Schema:
             schema |= _map_list(keys)
         return schema | {"description": meta.description} | _listed(words)
     if get_origin(annotation) in (Union, UnionType):
-        return _union(annotation)
+        members = [member for member in get_args(annotation) if member is not NoneType]
+        if len(members) == 1:
+            return _of(members[0])
+        # The only union in the API is a quantity, `int | str`.
+        return dict(_QUANTITY)
     if get_origin(annotation) is tuple:
-        return _array(get_args(annotation)[0])
+        element = get_args(annotation)[0]
+        kind = _map_list(("type",)) if element is Condition else {"x-kubernetes-list-type": "atomic"}
+        return {"type": "array", "items": _of(element)} | kind
     if get_origin(annotation) is not None:
         return {"type": "object", "additionalProperties": _of(get_args(annotation)[1])}
     if annotation in _PLAIN:
         return dict(_PLAIN[annotation])
     return _struct(annotation)
-
-
-def _union(annotation: Any) -> Schema:
-    members = [member for member in get_args(annotation) if member is not NoneType]
-    if len(members) == 1:
-        return _of(members[0])
-    # The only union in the API is a quantity, `int | str`.
-    return dict(_QUANTITY)
-
-
-def _array(element: Any) -> Schema:
-    schema: Schema = {"type": "array", "items": _of(element)}
-    if element is Condition:
-        return schema | _map_list(("type",))
-    return schema | {"x-kubernetes-list-type": "atomic"}
 
 
 def _map_list(keys: tuple[str, ...]) -> Schema:

@@ -11,8 +11,7 @@ from certwright.resources import plain_kinds
 from certwright.resources.acme import Challenge, Order
 from certwright.resources.certificate import Certificate
 from certwright.resources.delivery import Delivery
-from certwright.resources.issuer import ClusterIssuer, Issuer
-from certwright.resources.issuer_set import ClusterIssuerSet, IssuerSet
+from certwright.resources.issuer import ClusterIssuer, ClusterIssuerSet, Issuer, IssuerSet
 from certwright.resources.request import CertificateRequest, CertificateSigningRequest
 
 T = TypeVar("T")

@@ -28,7 +28,7 @@ from certwright.resources import (
 )
 from certwright.resources.acme import ACMEAuthorization, Challenge, Order
 from certwright.resources.crd_rules import CLUSTER_ONLY, EITHER_KIND, NO_SETS, OURS_ONLY
-from certwright.resources.issuer_set import MOST_MEMBERS, IssuerSetSpec
+from certwright.resources.issuer import MOST_MEMBERS, IssuerSetSpec
 from certwright.resources.names import ACME_GROUP, GROUP, SETS_GROUP
 from certwright.resources.operator_policy import (
     OperatorPolicy,

@@ -16,7 +16,7 @@ from certwright.acme.ratelimits.published import CaLimits, Limit
 from certwright.kit.rate_limit import Rate
 from certwright.kube.api import conditions
 from certwright.kube.api.meta import ObjectMeta
-from certwright.resources.issuer_set import ClusterIssuerSet, IssuerSetSpec, read_member
+from certwright.resources.issuer import ClusterIssuerSet, IssuerSetSpec, read_member
 from certwright.resources.references import IssuerReference
 from certwright.resources.table import CLUSTER_ISSUER_SETS, CLUSTER_ISSUERS
 from controllers.acme.fake_world import FakeWorld, fake_world

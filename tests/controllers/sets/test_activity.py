@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from certwright.controllers.issuer_sets import RETURN_AFTER, Activity, next_activity
-from certwright.resources.issuer_set import IssuerSetStatus
+from certwright.resources.issuer import IssuerSetStatus
 from certwright.resources.references import IssuerReference
 from support.world import START
 

@@ -10,7 +10,7 @@ from certwright.kube.api.errors import Forbidden
 from certwright.kube.client.local import LocalTransport
 from certwright.kube.client.rest import Client
 from certwright.kube.util.http_messages import Identity
-from certwright.resources.issuer_set import write_member
+from certwright.resources.issuer import write_member
 from certwright.resources.references import IssuerReference
 from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES, ISSUER_SETS, ISSUERS, ORDERS
 from controllers.acme.fake_world import FakeWorld

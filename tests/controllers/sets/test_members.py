@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from certwright.kube.api import conditions
 from certwright.kube.api.meta import ObjectMeta
-from certwright.resources.issuer_set import IssuerSet, IssuerSetSpec, read_member
+from certwright.resources.issuer import IssuerSet, IssuerSetSpec, read_member
 from certwright.resources.references import IssuerReference
 from certwright.resources.table import CERTIFICATES, CLUSTER_ISSUERS, ISSUER_SETS, ISSUERS
 from controllers.fake_vault import vault_world

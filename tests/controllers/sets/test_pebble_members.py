@@ -12,7 +12,7 @@ import pytest
 import trustme
 
 from certwright.controllers.acme.revoking import Holder, revoke
-from certwright.resources.issuer_set import read_member
+from certwright.resources.issuer import read_member
 from certwright.resources.table import CERTIFICATE_REQUESTS, CLUSTER_ISSUER_SETS, CLUSTER_ISSUERS, ORDERS
 from issuers.authority import new_root
 from support.acme_world import AcmeWorld, acme_world

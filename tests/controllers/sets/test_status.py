@@ -16,7 +16,7 @@ from certwright.kube.store.memory import MemoryStore
 from certwright.kube.util.clock import SystemClock
 from certwright.kube.util.http_messages import Request
 from certwright.resources.crds import custom_resource_definitions
-from certwright.resources.issuer_set import ClusterIssuerSet, IssuerSet, IssuerSetSpec
+from certwright.resources.issuer import ClusterIssuerSet, IssuerSet, IssuerSetSpec
 from certwright.resources.references import IssuerReference
 from certwright.resources.table import CLUSTER_ISSUER_SETS, CLUSTER_ISSUERS, ISSUER_SETS, ISSUERS
 from certwright.resources.validation import validate

@@ -12,8 +12,7 @@ import pytest
 from certwright.controllers.requests import members
 from certwright.kube.api import conditions
 from certwright.kube.api.core import SECRETS, Secret, SecretMeta
-from certwright.resources.issuer import IssuerSpec
-from certwright.resources.issuer_set import read_member
+from certwright.resources.issuer import IssuerSpec, read_member
 from certwright.resources.names import VENAFI_PICKUP_ID
 from certwright.resources.request import CertificateRequest
 from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES, ISSUER_SETS, ISSUERS

@@ -160,16 +160,6 @@ class Authorization:
 def fetch_authorization(session: Session, url: str) -> Flow[Authorization]:
     """Fetch the current authorization."""
     response = yield from post(session, Action.AUTHORIZATION, url)
-    return _authorization(url, response)
-
-
-def accept_challenge(session: Session, url: str, payload: Mapping[str, Any] | None = None) -> Flow[Challenge]:
-    """Accept the challenge: the server may validate it from now on (§7.5.1)."""
-    response = yield from post(session, Action.CHALLENGE, url, dict(payload or {}))
-    return _challenge_of(reading.read_object(response, "a challenge"), url)
-
-
-def _authorization(url: str, response: Response) -> Authorization:
     content = reading.read_object(response, "an authorization")
     identifier = content.get("identifier")
     identifier = identifier if isinstance(identifier, dict) else {}
@@ -183,6 +173,12 @@ def _authorization(url: str, response: Response) -> Authorization:
         retry_after=response.retry_after,
         raw=content,
     )
+
+
+def accept_challenge(session: Session, url: str, payload: Mapping[str, Any] | None = None) -> Flow[Challenge]:
+    """Accept the challenge: the server may validate it from now on (§7.5.1)."""
+    response = yield from post(session, Action.CHALLENGE, url, dict(payload or {}))
+    return _challenge_of(reading.read_object(response, "a challenge"), url)
 
 
 def _challenge_of(content: dict[str, Any], url: str) -> Challenge:

@@ -229,7 +229,16 @@ async def _fetch(session: aiohttp.ClientSession, url: str, task: Task) -> Ready 
     try:
         async with session.get(url, allow_redirects=False) as answer:
             if answer.status in (301, 302, 303, 307, 308):
-                return _target(url, answer.headers.get("Location", ""))
+                location = answer.headers.get("Location", "")
+                target = urljoin(url, location)
+                try:
+                    parts = urlsplit(target)
+                    _, scheme = parts.port, parts.scheme
+                except ValueError:
+                    scheme = ""
+                if not location or scheme not in ("http", "https"):
+                    return NotYet(f"{place_of(url)} redirects to something that is not an http or https URL")
+                return target
             body = await answer.content.read(_LARGEST_BODY)
             status = answer.status
     except TimeoutError:
@@ -245,18 +254,6 @@ async def _fetch(session: aiohttp.ClientSession, url: str, task: Task) -> Ready 
         shown = "an empty page" if not body else "a page that is not the key authorization"
         return NotYet(f"{place_of(url)} answered with {shown}")
     return Ready()
-
-
-def _target(url: str, location: str) -> str | NotYet:
-    target = urljoin(url, location)
-    try:
-        parts = urlsplit(target)
-        _, scheme = parts.port, parts.scheme
-    except ValueError:
-        scheme = ""
-    if not location or scheme not in ("http", "https"):
-        return NotYet(f"{place_of(url)} redirects to something that is not an http or https URL")
-    return target
 
 
 def _port_of(url: str) -> int:

@@ -70,7 +70,14 @@ class Listener:
                 async with asyncio.timeout(_TIMEOUT_S):
                     await _handshake(context, begun, reader, writer)
             elif self._backend is not None and admitted.pass_on():
-                await _pass_through(self._backend, begun, reader, writer)
+                there_reader, there_writer = await asyncio.open_connection(*self._backend)
+                try:
+                    there_writer.write(begun)
+                    await asyncio.gather(_copy(reader, there_writer), _copy(there_reader, writer))
+                finally:
+                    there_writer.close()
+                    with contextlib.suppress(OSError):
+                        await there_writer.wait_closed()
         except (OSError, TimeoutError, NotTls, asyncio.IncompleteReadError):
             pass
 
@@ -113,19 +120,6 @@ async def _handshake(
     left = _CHUNK
     while left and (more := await reader.read(left)):
         left -= len(more)
-
-
-async def _pass_through(
-    backend: tuple[str, int], begun: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-) -> None:
-    there_reader, there_writer = await asyncio.open_connection(*backend)
-    try:
-        there_writer.write(begun)
-        await asyncio.gather(_copy(reader, there_writer), _copy(there_reader, writer))
-    finally:
-        there_writer.close()
-        with contextlib.suppress(OSError):
-            await there_writer.wait_closed()
 
 
 async def _copy(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:

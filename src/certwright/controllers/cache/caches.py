@@ -35,8 +35,7 @@ from certwright.kube.util.tasks import TaskSet
 from certwright.resources import reasons
 from certwright.resources.acme import Challenge, Order, OrderSpec
 from certwright.resources.certificate import Certificate
-from certwright.resources.issuer import ClusterIssuer, Issuer
-from certwright.resources.issuer_set import read_member
+from certwright.resources.issuer import ClusterIssuer, Issuer, read_member
 from certwright.resources.references import IssuerReference
 from certwright.resources.request import CertificateRequest, CertificateSigningRequest
 from certwright.resources.table import (

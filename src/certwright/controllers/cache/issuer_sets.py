@@ -9,7 +9,7 @@ from certwright.kube.api.meta import ObjectKey
 from certwright.kube.client.informer import Informer
 from certwright.kube.client.rest import Client
 from certwright.kube.util.clock import Clock
-from certwright.resources.issuer_set import ClusterIssuerSet, IssuerSet
+from certwright.resources.issuer import ClusterIssuerSet, IssuerSet
 from certwright.resources.references import IssuerReference
 from certwright.resources.table import CLUSTER_ISSUER_SETS, CLUSTER_ISSUERS, ISSUER_SETS, ISSUERS
 

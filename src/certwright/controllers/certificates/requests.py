@@ -24,7 +24,7 @@ from certwright.kube.api.naming import bounded_name
 from certwright.pki.certificates import CertificateFacts, certificate_id
 from certwright.pki.errors import PkiError
 from certwright.resources import names, reasons
-from certwright.resources.issuer_set import write_member
+from certwright.resources.issuer import write_member
 from certwright.resources.request import CertificateRequest, CertificateRequestSpec
 from certwright.resources.table import CERTIFICATES
 

@@ -24,7 +24,7 @@ from certwright.kube.api.meta import ObjectKey, controller_of
 from certwright.kube.client.informer import Informer
 from certwright.kube.runtime.controller import Result
 from certwright.resources import names, reasons
-from certwright.resources.issuer_set import write_member
+from certwright.resources.issuer import write_member
 from certwright.resources.references import IssuerReference
 from certwright.resources.request import CertificateRequest
 from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES

@@ -24,7 +24,7 @@ from certwright.issuers.table import kind_of
 from certwright.kube.api import conditions
 from certwright.resources import names, reasons
 from certwright.resources.acme import Order
-from certwright.resources.issuer_set import read_member
+from certwright.resources.issuer import read_member
 from certwright.resources.references import IssuerReference
 from certwright.resources.request import CertificateRequest
 from certwright.resources.retry import parse_moment

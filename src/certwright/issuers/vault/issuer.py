@@ -7,7 +7,7 @@ Source: cert-manager `pkg/issuer/vault/setup.go` (reasons and messages of the co
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Final
 
 from certwright.issuers.contract import (
     Checked,
@@ -30,7 +30,6 @@ from certwright.pki.csr import CsrFacts, read_csr
 from certwright.pki.errors import PkiError
 from certwright.resources.causes import Cause
 from certwright.resources.issuer import VaultIssuer
-from certwright.resources.request import CertificateRequestSpec
 
 VERIFIED: Final = "VaultVerified"
 _VERIFIED_MESSAGE: Final = "Vault verified"
@@ -116,7 +115,20 @@ class Vault:
             return _unusable(error)
         try:
             signed = await session.use(
-                tools.servers, lambda token: session.api.sign(token, spec.path, _body(csr, request))
+                tools.servers,
+                lambda token: session.api.sign(
+                    token,
+                    spec.path,
+                    {
+                        "common_name": csr.common_name,
+                        "alt_names": ",".join((*csr.dns_names, *csr.email_addresses)),
+                        "ip_sans": ",".join(csr.ip_addresses),
+                        "uri_sans": ",".join(csr.uris),
+                        "ttl": f"{int(request.requested_duration.total_seconds())}s",
+                        "csr": request.request.decode(),
+                        "exclude_cn_from_sans": "true",
+                    },
+                ),
             )
         except BadSettings as error:
             return _unusable(error)
@@ -179,19 +191,6 @@ async def _access(session: Session, token: str, spec: VaultIssuer) -> str:
                 "the Secret"
             )
     return problem
-
-
-def _body(csr: CsrFacts, request: CertificateRequestSpec) -> dict[str, Any]:
-    """The fields of `pki/sign/:name`, as cert-manager sends them."""
-    return {
-        "common_name": csr.common_name,
-        "alt_names": ",".join((*csr.dns_names, *csr.email_addresses)),
-        "ip_sans": ",".join(csr.ip_addresses),
-        "uri_sans": ",".join(csr.uris),
-        "ttl": f"{int(request.requested_duration.total_seconds())}s",
-        "csr": request.request.decode(),
-        "exclude_cn_from_sans": "true",
-    }
 
 
 def _unusable(error: BadSettings) -> Pending:

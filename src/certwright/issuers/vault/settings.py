@@ -42,13 +42,9 @@ from certwright.kube.api.errors import ApiError, Unreachable
 from certwright.pki.certificates import read_chain
 from certwright.pki.errors import PkiError
 from certwright.pki.keys import encode_private_key, load_private_key
-from certwright.resources.issuer import (
-    VaultAWS,
-    VaultIssuer,
-    VaultKubernetes,
-)
+from certwright.resources.issuer import VaultAWS, VaultIssuer
 from certwright.resources.names import CA_CERT_KEY, TLS_CERT_KEY, TLS_PRIVATE_KEY_KEY
-from certwright.resources.references import SecretKeySelector, ServiceAccountRef
+from certwright.resources.references import SecretKeySelector
 
 _FIELD: Final = "spec.vault.auth.aws"
 _AUDIENCE: Final = "sts.amazonaws.com"
@@ -229,24 +225,20 @@ async def _credentials(
         fields = (("name", auth.client_certificate.name),) if auth.client_certificate.name else ()
         return LoginCall(f"{_mount(auth.client_certificate.mount_path, '/v1/auth/cert')}/login", fields)
     if auth.kubernetes is not None:
-        return await _kubernetes(issuer, spec, auth.kubernetes, get_secret)
+        path = f"{_mount(auth.kubernetes.mount_path, '/v1/auth/kubernetes')}/login"
+        if auth.kubernetes.secret_ref is not None and auth.kubernetes.secret_ref.name:
+            where = "spec.vault.auth.kubernetes.secretRef"
+            jwt = await _line(get_secret, auth.kubernetes.secret_ref, "token", where)
+            return LoginCall(path, (("role", auth.kubernetes.role), ("jwt", jwt)))
+        if auth.kubernetes.service_account_ref is None:
+            raise BadSettings("spec.vault.auth.kubernetes needs secretRef or serviceAccountRef")
+        audiences = audiences_of(issuer, spec)
+        return ServiceAccountLogin(
+            path, auth.kubernetes.role, auth.kubernetes.service_account_ref.name, audiences
+        )
     if auth.aws is not None:
         return aws_login(issuer, auth.aws, f"{_mount(auth.aws.mount_path, '/v1/auth/aws')}/login", servers)
     raise BadSettings("spec.vault.auth has no method that this version knows")
-
-
-async def _kubernetes(
-    issuer: IssuerView, spec: VaultIssuer, method: VaultKubernetes, get_secret: GetSecret
-) -> Method:
-    path = f"{_mount(method.mount_path, '/v1/auth/kubernetes')}/login"
-    if method.secret_ref is not None and method.secret_ref.name:
-        where = "spec.vault.auth.kubernetes.secretRef"
-        jwt = await _line(get_secret, method.secret_ref, "token", where)
-        return LoginCall(path, (("role", method.role), ("jwt", jwt)))
-    if method.service_account_ref is None:
-        raise BadSettings("spec.vault.auth.kubernetes needs secretRef or serviceAccountRef")
-    audiences = audiences_of(issuer, spec)
-    return ServiceAccountLogin(path, method.role, method.service_account_ref.name, audiences)
 
 
 def audiences_of(issuer: IssuerView, spec: VaultIssuer) -> tuple[str, ...]:
@@ -348,8 +340,22 @@ def _endpoint(default: AwsEndpoint, environment: Mapping[str, str]) -> AwsEndpoi
 def _source(
     issuer: IssuerView, method: VaultAWS, exchange: AwsEndpoint, servers: ServerTools
 ) -> CredentialSource:
-    if method.service_account_ref is not None:
-        return _web_identity(method.service_account_ref, method.iam_role_arn, exchange, servers)
+    if (account := method.service_account_ref) is not None:
+        audiences = tuple(account.audiences) or (_AUDIENCE,)
+
+        async def get_token() -> str:
+            try:
+                return await servers.get_token(account.name, audiences)
+            except (ApiError, Unreachable) as error:
+                where = f"{_FIELD}.serviceAccountRef"
+                raise AwsError(
+                    f'no token of the ServiceAccount "{account.name}" in {where}: {error}'
+                ) from error
+
+        identity = f"ServiceAccount {account.name} ({', '.join(audiences)})"
+        return WebIdentity(
+            role=method.iam_role_arn, identity=identity, get_token=get_token, endpoint=exchange
+        )
     if not servers.allows_ambient(issuer.kind):
         raise BadSettings(
             f"{_FIELD} has no serviceAccountRef, and ambient credentials are not allowed for this issuer; "
@@ -358,23 +364,6 @@ def _source(
         )
     base, role = ambient_source(servers.environment, exchange), method.iam_role_arn
     return AssumedRole(role=role, base=base, endpoint=exchange) if role else base
-
-
-def _web_identity(
-    account: ServiceAccountRef, role: str, exchange: AwsEndpoint, servers: ServerTools
-) -> WebIdentity:
-    audiences = tuple(account.audiences) or (_AUDIENCE,)
-
-    async def get_token() -> str:
-        try:
-            return await servers.get_token(account.name, audiences)
-        except (ApiError, Unreachable) as error:
-            raise AwsError(
-                f'no token of the ServiceAccount "{account.name}" in {_FIELD}.serviceAccountRef: {error}'
-            ) from error
-
-    identity = f"ServiceAccount {account.name} ({', '.join(audiences)})"
-    return WebIdentity(role=role, identity=identity, get_token=get_token, endpoint=exchange)
 
 
 def _base64(value: bytes) -> str:

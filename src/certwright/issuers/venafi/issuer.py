@@ -33,8 +33,7 @@ from certwright.issuers.venafi.calls import (
     VenafiError,
     mapping,
 )
-from certwright.issuers.venafi.orders import INIT_ERROR, REQUEST_ERROR, Orders, failing
-from certwright.issuers.venafi.sessions import Session, Sessions
+from certwright.issuers.venafi.orders import INIT_ERROR, REQUEST_ERROR, Orders, Session, Sessions, failing
 from certwright.issuers.venafi.settings import BadSettings, Product, Settings, StaticKey, settings_of
 from certwright.issuers.venafi.tokens import LoginRefused
 from certwright.pki.csr import read_csr
@@ -162,7 +161,14 @@ class Venafi:
             text = f"{issuer.kind} {issuer.name}: {error}"
             return failing(_CUSTOM_FIELDS_ERROR, text, is_taken=is_taken)
         except BadSettings as error:
-            return _unusable(error, is_taken=is_taken)
+            if error.is_missing:
+                return Pending(
+                    _MISSING, f"Required secret resource not found: {error}", secrets=(error.secret,)
+                )
+            text = f"Failed to initialise Certificate Manager client for signing: {error}"
+            if error.secret:
+                return Pending(INIT_ERROR, text, secrets=(error.secret,))
+            return failing(INIT_ERROR, text, is_taken=is_taken)
         order = CertificateOrder(request.spec.request.decode("ascii", "replace"), csr, lifetime, fields)
         meta = request.metadata
         try:
@@ -228,12 +234,3 @@ def _credentials_fix(settings: Settings) -> str:
     if isinstance(settings.credentials, StaticKey):
         return f"put a valid key or token into the Secret in {settings.credentials.where}"
     return f"correct the Secret in spec.venafi.{settings.product.name.lower()}.credentialsRef"
-
-
-def _unusable(error: BadSettings, *, is_taken: bool) -> Pending:
-    if error.is_missing:
-        return Pending(_MISSING, f"Required secret resource not found: {error}", secrets=(error.secret,))
-    text = f"Failed to initialise Certificate Manager client for signing: {error}"
-    if error.secret:
-        return Pending(INIT_ERROR, text, secrets=(error.secret,))
-    return failing(INIT_ERROR, text, is_taken=is_taken)

@@ -101,11 +101,14 @@ class SaasClient:
         return ""
 
     async def place(self, token: str, order: CertificateOrder, zone: ZonePolicy) -> str:
+        days, rest = divmod(order.lifetime, timedelta(days=1))
         body: dict[str, Any] = {
             "certificateSigningRequest": order.csr_pem,
             "certificateIssuingTemplateId": zone.template_id,
             "apiClientInformation": {"type": _CLIENT, "identifier": _CLIENT},
-            "validityPeriod": _period(order.lifetime),
+            "validityPeriod": (
+                f"P{days}D" if days and not rest else f"PT{max(order.lifetime // timedelta(hours=1), 1)}H"
+            ),
         }
         if zone.application_id:
             body["applicationId"] = zone.application_id
@@ -156,12 +159,6 @@ class SaasClient:
 def _part(name: str) -> str:
     """A name as one part of a path; dots alone would lead to another path."""
     return quote(name, safe="") if name.strip(".") else name.replace(".", "%2E")
-
-
-def _period(lifetime: timedelta) -> str:
-    """A lifetime as an ISO 8601 period, in days if possible."""
-    days, rest = divmod(lifetime, timedelta(days=1))
-    return f"P{days}D" if days and not rest else f"PT{max(lifetime // timedelta(hours=1), 1)}H"
 
 
 def _policy(template: Mapping[str, Any], application_id: str) -> ZonePolicy:

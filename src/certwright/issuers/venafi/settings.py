@@ -10,7 +10,7 @@ import msgspec
 
 from certwright.issuers.contract import GetSecret
 from certwright.kit.outgoing import ServerTls
-from certwright.resources.issuer import VenafiIssuer, VenafiNGTS
+from certwright.resources.issuer import VenafiIssuer
 from certwright.resources.names import CA_CERT_KEY
 from certwright.resources.references import SecretKeySelector
 
@@ -102,7 +102,15 @@ async def settings_of(spec: VenafiIssuer, get_secret: GetSecret) -> Settings:
         server = (spec.cloud.url or CLOUD_URL).rstrip("/")
         return Settings(Product.CLOUD, server, spec.zone, StaticKey(key, where))
     if spec.ngts is not None:
-        return await _ngts(spec.zone, spec.ngts, get_secret)
+        where = "spec.venafi.ngts.credentialsRef"
+        secret = spec.ngts.credentials_ref.name
+        credentials = ClientCredentials(
+            await _line(get_secret, secret, "client-id", where),
+            await _line(get_secret, secret, "client-secret", where),
+            spec.ngts.token_endpoint or NGTS_TOKEN_URL,
+            f"tsg_id:{spec.ngts.tsg_id}",
+        )
+        return Settings(Product.NGTS, (spec.ngts.url or NGTS_URL).rstrip("/"), spec.zone, credentials)
     raise BadSettings("spec.venafi names no product; give one of tpp, cloud and ngts")
 
 
@@ -122,18 +130,6 @@ async def _tpp_credentials(secret: str, get_secret: GetSecret) -> Credentials:
         await _line(get_secret, secret, "password", where),
         await _line(get_secret, secret, "client-id", where) if data.get("client-id") else _TPP_CLIENT,
     )
-
-
-async def _ngts(zone: str, spec: VenafiNGTS, get_secret: GetSecret) -> Settings:
-    where = "spec.venafi.ngts.credentialsRef"
-    secret = spec.credentials_ref.name
-    credentials = ClientCredentials(
-        await _line(get_secret, secret, "client-id", where),
-        await _line(get_secret, secret, "client-secret", where),
-        spec.token_endpoint or NGTS_TOKEN_URL,
-        f"tsg_id:{spec.tsg_id}",
-    )
-    return Settings(Product.NGTS, (spec.url or NGTS_URL).rstrip("/"), zone, credentials)
 
 
 async def _value(get_secret: GetSecret, ref: SecretKeySelector, default_key: str, where: str) -> bytes:

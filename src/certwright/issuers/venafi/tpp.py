@@ -103,7 +103,21 @@ class TppClient:
         policy = answer.data.get("Policy")
         if not isinstance(policy, dict):
             raise Refused(f"the server has no policy for {self._zone}", 404)
-        return _policy(policy)
+        wildcards = policy.get("WildcardsAllowed") is not False
+        domains = Domains(texts_of(policy.get("WhitelistedDomains")), wildcards)
+        names: dict[str, Allowed] = {"common_name": domains, "dns_names": domains}
+        if policy.get("SubjAltNameDnsAllowed") is False:
+            names["dns_names"] = OneOf(frozenset())
+        for rule, name in _SAN_RULES:
+            if policy.get(rule) is False:
+                names[name] = OneOf(frozenset())
+        subject = mapping(policy.get("Subject"))
+        for rule, name in _SUBJECT_RULES:
+            entry = mapping(subject.get(rule))
+            values = (*texts_of(entry.get("Values")), text_of(entry.get("Value")))
+            if entry.get("Locked") is True and any(values):
+                names[name] = OneOf(frozenset(values))
+        return ZonePolicy(names=names, keys=_keys(mapping(policy.get("KeyPair"))))
 
     def pickup_id(self, csr: CsrFacts) -> str:
         """See `ProductClient`: the distinguished name of the certificate object."""
@@ -193,24 +207,6 @@ def _object_name(csr: CsrFacts) -> str:
     names = (csr.common_name, *csr.dns_names, *csr.uris, *csr.email_addresses, *csr.ip_addresses)
     # A backslash would lead to another folder.
     return next((name for name in names if name), "").replace("\\", "_")
-
-
-def _policy(policy: Mapping[str, Any]) -> ZonePolicy:
-    wildcards = policy.get("WildcardsAllowed") is not False
-    domains = Domains(texts_of(policy.get("WhitelistedDomains")), wildcards)
-    names: dict[str, Allowed] = {"common_name": domains, "dns_names": domains}
-    if policy.get("SubjAltNameDnsAllowed") is False:
-        names["dns_names"] = OneOf(frozenset())
-    for rule, name in _SAN_RULES:
-        if policy.get(rule) is False:
-            names[name] = OneOf(frozenset())
-    subject = mapping(policy.get("Subject"))
-    for rule, name in _SUBJECT_RULES:
-        entry = mapping(subject.get(rule))
-        values = (*texts_of(entry.get("Values")), text_of(entry.get("Value")))
-        if entry.get("Locked") is True and any(values):
-            names[name] = OneOf(frozenset(values))
-    return ZonePolicy(names=names, keys=_keys(mapping(policy.get("KeyPair"))))
 
 
 def _keys(pair: Mapping[str, Any]) -> KeyRules:

@@ -103,7 +103,14 @@ class Lexicon:
             return Failed(str(denied))
         if status := _status_of(error):
             headers = getattr(getattr(error, "response", None), "headers", {})
-            return _of_status(status, cast("Mapping[str, str]", headers))
+            headers = cast("Mapping[str, str]", headers)
+            if status in _PAUSES:
+                return Busy(f"its API answered with status {status}", headers.get("Retry-After", "") or "30")
+            if status in (401, 403):
+                return Rejected(
+                    f"its API answered with status {status}; the credentials are wrong or lack rights"
+                )
+            return Failed(f"its API answered with status {status}")
         if isinstance(error, self._errors.AuthenticationError):
             return Rejected(f"the credentials were not accepted: {error}")
         if type(error).__module__.partition(".")[0] == "requests":
@@ -144,11 +151,3 @@ def _status_of(error: Exception) -> int:
 
 def _missing(provider: str, error: Exception) -> str:
     return f"{error}; install what it needs beside certwright: pip install 'dns-lexicon[{provider}]'"
-
-
-def _of_status(status: int, headers: Mapping[str, str]) -> Failed:
-    if status in _PAUSES:
-        return Busy(f"its API answered with status {status}", headers.get("Retry-After", "") or "30")
-    if status in (401, 403):
-        return Rejected(f"its API answered with status {status}; the credentials are wrong or lack rights")
-    return Failed(f"its API answered with status {status}")

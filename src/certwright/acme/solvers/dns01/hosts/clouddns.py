@@ -77,13 +77,6 @@ class ServiceAccountKey:
             "exp": now + int(_LIFETIME.total_seconds()),
         }
         signed = f"{_encoded(msgspec.json.encode(header))}.{_encoded(msgspec.json.encode(claims))}"
-        signature = self._key().sign(signed.encode(), padding.PKCS1v15(), hashes.SHA256())
-        form = {"grant_type": _GRANT, "assertion": f"{signed}.{_encoded(signature)}"}
-        api = HostApi("Google's token service", self.tokens, outside, explain=oauth_reason)
-        fix = "put a valid key of the service account into the Secret"
-        return await api.log_in("", form, who=self.email, fix=fix)
-
-    def _key(self) -> rsa.RSAPrivateKey:
         what = "the private_key in the service account's key file"
         try:
             key = load_private_key(self.key_pem.encode())
@@ -91,7 +84,11 @@ class ServiceAccountKey:
             raise SolverError(f"{what} cannot be used: {error}") from error
         if not isinstance(key, rsa.RSAPrivateKey):
             raise SolverError(f"{what} is not an RSA key")
-        return key
+        signature = key.sign(signed.encode(), padding.PKCS1v15(), hashes.SHA256())
+        form = {"grant_type": _GRANT, "assertion": f"{signed}.{_encoded(signature)}"}
+        api = HostApi("Google's token service", self.tokens, outside, explain=oauth_reason)
+        fix = "put a valid key of the service account into the Secret"
+        return await api.log_in("", form, who=self.email, fix=fix)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

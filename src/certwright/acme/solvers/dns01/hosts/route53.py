@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 from urllib.parse import quote, urlencode
-from xml.etree import ElementTree
 from xml.sax.saxutils import escape
 
 from certwright.acme.solvers.contract import SolverError
@@ -172,7 +171,17 @@ class Route53(DnsHost):
             answer = await self._get(f"{_path(zone)}/rrset", query, what)
             for record_set in answer.all("ResourceRecordSets/ResourceRecordSet"):
                 if _same(text_of(record_set, "Name"), name) and text_of(record_set, "Type") == "TXT":
-                    records.append(_record(record_set, name))
+                    ttl = text_of(record_set, "TTL")
+                    values = record_set.findall("{*}ResourceRecords/{*}ResourceRecord")
+                    records.append(
+                        _Record(
+                            name,
+                            tuple(text_of(value, "Value") for value in values),
+                            int(ttl) if ttl.isdecimal() else _TTL_S,
+                            text_of(record_set, "SetIdentifier"),
+                            text_of(record_set, "MultiValueAnswer").lower() == "true",
+                        )
+                    )
             is_more = _is_truncated(answer) and _same(answer.find("NextRecordName"), name)
             if not is_more or answer.find("NextRecordType") != "TXT":
                 return records
@@ -240,7 +249,19 @@ def _needed(records: Sequence[_Record], edits: Sequence[Edit]) -> list[_Change]:
     name = edits[0].name
     simple = next((record for record in records if not record.identifier and record.values), None)
     if simple is not None:
-        return _simple_changes(simple, edits)
+        values = dict.fromkeys(simple.values)
+        for edit in edits:
+            if edit.adds:
+                values[f'"{edit.value}"'] = None
+            else:
+                values.pop(f'"{edit.value}"', None)
+        if tuple(values) == simple.values:
+            return []
+        # The deletion fails unless the record is still what was read.
+        changes = [_Change("DELETE", simple)]
+        if values:
+            changes.append(_Change("CREATE", _Record(simple.name, tuple(values), simple.ttl)))
+        return changes
     if not all(record.is_multivalue for record in records) and any(edit.adds for edit in edits):
         raise SolverError(
             f"the TXT records of {name} in Route 53 are an alias, or have a routing policy other than simple "
@@ -255,22 +276,6 @@ def _needed(records: Sequence[_Record], edits: Sequence[Edit]) -> list[_Change]:
             changes.append(_alone(edit))
         elif not edit.adds:
             changes += [_Change("DELETE", record) for record in there]
-    return changes
-
-
-def _simple_changes(simple: _Record, edits: Sequence[Edit]) -> list[_Change]:
-    values = dict.fromkeys(simple.values)
-    for edit in edits:
-        if edit.adds:
-            values[f'"{edit.value}"'] = None
-        else:
-            values.pop(f'"{edit.value}"', None)
-    if tuple(values) == simple.values:
-        return []
-    # The deletion fails unless the record is still what was read.
-    changes = [_Change("DELETE", simple)]
-    if values:
-        changes.append(_Change("CREATE", _Record(simple.name, tuple(values), simple.ttl)))
     return changes
 
 
@@ -295,18 +300,6 @@ def _element(record: _Record) -> str:
     return (
         f"<ResourceRecordSet><Name>{escape(record.name)}.</Name><Type>TXT</Type>{routing}"
         f"<TTL>{record.ttl}</TTL><ResourceRecords>{values}</ResourceRecords></ResourceRecordSet>"
-    )
-
-
-def _record(element: ElementTree.Element, name: str) -> _Record:
-    ttl = text_of(element, "TTL")
-    values = element.findall("{*}ResourceRecords/{*}ResourceRecord")
-    return _Record(
-        name,
-        tuple(text_of(value, "Value") for value in values),
-        int(ttl) if ttl.isdecimal() else _TTL_S,
-        text_of(element, "SetIdentifier"),
-        text_of(element, "MultiValueAnswer").lower() == "true",
     )
 
 
