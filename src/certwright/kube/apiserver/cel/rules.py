@@ -25,7 +25,7 @@ RULES = "x-kubernetes-validations"
 
 MAX_SECONDS = 1.0
 """Seconds of processor time that the rules of one object may take. Kubernetes counts cost instead; its limit
-is about the same. Other threads run in the pauses (`cel_meter`)."""
+is about the same. Other threads run in the pauses of the `Meter`."""
 MAX_VALUES = 100_000
 """Values (fields, items) in the input of a rule. Passing them to the library takes 15 to 30 ms, in which no
 other thread runs."""
@@ -84,7 +84,11 @@ class _Rule:
         self.text: str = given["rule"].strip()
         self.message: str = (given.get("message") or "").strip()
         self.reason: str = given.get("reason") or ""
-        self.field_path = _shown_path(given.get("fieldPath") or "", schema)
+        try:
+            self.field_path = schema_common.resolve(given.get("fieldPath") or "", schema)[0]
+        except ValueError:
+            # It was not checked when the definition was accepted; the place of the rule is used instead.
+            self.field_path = ""
         self.optional_old = bool(given.get("optionalOldSelf"))
         self.program = environment.Program(given["rule"], optional_old=self.optional_old)
         words = given.get("messageExpression")
@@ -102,26 +106,15 @@ class _Rule:
                 text = self.words.run(new, old, meter)
             except environment.EvaluationError:
                 text = None
-            if isinstance(text, str) and _is_message(text.strip()):
-                return text.strip()
+            text = text.strip() if isinstance(text, str) else ""
+            if text and "\n" not in text and len(text.encode()) <= _MAX_MESSAGE:
+                return text
         return self.message or f"failed rule: {self.text}"
 
     @property
     def shown(self) -> str:
         """Its name in error messages."""
         return self.message or self.text
-
-
-def _shown_path(path: str, schema: Mapping[str, Any]) -> str:
-    try:
-        return schema_common.resolve(path, schema)[0]
-    except ValueError:
-        # It was not checked when the definition was accepted; the place of the rule is used instead.
-        return ""
-
-
-def _is_message(text: str) -> bool:
-    return bool(text) and "\n" not in text and len(text.encode()) <= _MAX_MESSAGE
 
 
 @dataclass(slots=True)
@@ -209,21 +202,17 @@ def _visit(run: _Run, node: Node, part: _Part) -> None:
         unchanged = same(new, old)
     _apply_rules(run, node, _Part(new, old, path, unchanged))
     if type(new) is dict:
-        _visit_object(run, node, _Part(new, old if type(old) is dict else {}, path, unchanged))
+        old = old if type(old) is dict else {}
+        for key, child in node.properties.items():
+            if key in new:
+                _visit(run, child, _Part(new[key], old.get(key), (path, key), unchanged))
+        if node.additional is not None:
+            for key, item in new.items():
+                _visit(run, node.additional, _Part(item, old.get(key), (path, MapKey(key)), unchanged))
     elif type(new) is list and node.items is not None:
         before = old_items(node.schema, old)
         for index, item in enumerate(new):
             _visit(run, node.items, _Part(item, before(item), (path, index), unchanged))
-
-
-def _visit_object(run: _Run, node: Node, part: _Part) -> None:
-    new, old, path, unchanged = part
-    for key, child in node.properties.items():
-        if key in new:
-            _visit(run, child, _Part(new[key], old.get(key), (path, key), unchanged))
-    if node.additional is not None:
-        for key, item in new.items():
-            _visit(run, node.additional, _Part(item, old.get(key), (path, MapKey(key)), unchanged))
 
 
 def _apply_rules(run: _Run, node: Node, part: _Part) -> None:

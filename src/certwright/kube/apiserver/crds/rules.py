@@ -14,7 +14,6 @@ from certwright.kube.apiserver.base import object_names as name_rules
 from certwright.kube.apiserver.base.json_values import Json
 from certwright.kube.apiserver.base.string_formats import check_for
 from certwright.kube.apiserver.crds import status
-from certwright.kube.apiserver.crds import status as crd_status
 from certwright.kube.apiserver.crds.versions import version_errors
 from certwright.kube.apiserver.kinds.native import NativeSchema
 from certwright.kube.apiserver.kinds.registration_kinds import client_errors
@@ -27,11 +26,22 @@ def validate(new: Json, old: Json | None, enforced: frozenset[str] = frozenset()
     """The errors of a decoded and defaulted definition; `old` is its previous state. CEL rules in `enforced`
     are not compiled."""
     spec = new["spec"]
-    errors = _own_name_errors(new) if old is None else []
-    errors += _group_errors(spec["group"]) + _approval_errors(new, old) + _scope_errors(spec["scope"])
+    errors = []
+    if old is None:
+        expected = f"{spec['names']['plural']}.{spec['group']}"
+        for name in ("generateName", "name"):
+            if (value := new["metadata"].get(name)) and value != expected:
+                text = 'must be spec.names.plural+"."+spec.group'
+                errors.append(invalid(f"metadata.{name}", value, text))
+    errors += _group_errors(spec["group"]) + _approval_errors(new, old)
+    if not spec["scope"]:
+        errors.append(required("spec.scope"))
+    elif spec["scope"] not in _SCOPES:
+        errors.append(not_supported("spec.scope", spec["scope"], _SCOPES))
     errors += version_errors(spec, old["spec"] if old is not None else None, enforced)
-    errors += _required_names(spec["names"]) + _name_errors("spec.names", spec["names"])
-    errors += _conversion_errors(spec, old)
+    names = ("plural", "singular", "kind", "listKind")
+    errors += [required(f"spec.names.{field}") for field in names if not spec["names"].get(field)]
+    errors += _name_errors("spec.names", spec["names"]) + _conversion_errors(spec, old)
     if spec.get("preserveUnknownFields") and not (old and old["spec"].get("preserveUnknownFields")):
         text = (
             "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in "
@@ -67,17 +77,6 @@ def _unknown_formats(part: Any) -> Iterator[str]:
                 yield from _unknown_formats(item)
 
 
-def _own_name_errors(crd: Json) -> list[FieldError]:
-    expected = f"{crd['spec']['names']['plural']}.{crd['spec']['group']}"
-    text = 'must be spec.names.plural+"."+spec.group'
-    given = {name: crd["metadata"].get(name) for name in ("generateName", "name")}
-    return [
-        invalid(f"metadata.{name}", value, text)
-        for name, value in given.items()
-        if value and value != expected
-    ]
-
-
 def _group_errors(group: str) -> list[FieldError]:
     if not group:
         return [required("spec.group")]
@@ -103,17 +102,6 @@ def _approval_errors(crd: Json, old: Json | None) -> list[FieldError]:
 
 def _approval_of(crd: Json) -> str:
     return (crd["metadata"].get("annotations") or {}).get(status.APPROVAL) or ""
-
-
-def _scope_errors(scope: str) -> list[FieldError]:
-    if not scope:
-        return [required("spec.scope")]
-    return [] if scope in _SCOPES else [not_supported("spec.scope", scope, _SCOPES)]
-
-
-def _required_names(names: Json) -> list[FieldError]:
-    fields = ("plural", "singular", "kind", "listKind")
-    return [required(f"spec.names.{field}") for field in fields if not names.get(field)]
 
 
 def _name_errors(path: str, names: Json) -> list[FieldError]:
@@ -281,7 +269,23 @@ class DefinitionSchema(NativeSchema):
         Raises `NotOfKind` for a value of a wrong type.
         """
         unknown = super().process(obj)
-        _complete(obj)
+        spec = obj["spec"]
+        names = spec["names"]
+        names["singular"] = names.get("singular") or names["kind"].lower()
+        if names["kind"]:
+            names["listKind"] = names.get("listKind") or f"{names['kind']}List"
+        if not names["singular"]:
+            del names["singular"]
+        spec.setdefault("conversion", {"strategy": "None"})
+        webhook = spec["conversion"].get("webhook")
+        if webhook is not None:
+            if webhook.get("clientConfig") is None and not webhook.get("conversionReviewVersions"):
+                del spec["conversion"]["webhook"]
+            elif service := (webhook.get("clientConfig") or {}).get("service"):
+                service.setdefault("port", 443)
+        storage = status.storage_version(obj)
+        if not obj["status"].get("storedVersions") and storage is not None:
+            obj["status"]["storedVersions"] = [storage]
         return unknown
 
     def validate(self, obj: Json, old: Json | None = None) -> list[FieldError]:
@@ -293,42 +297,21 @@ class DefinitionSchema(NativeSchema):
         return validate(obj, old, extension.enforced_rules if extension is not None else frozenset())
 
 
-def _complete(crd: Json) -> None:
-    spec = crd["spec"]
-    names = spec["names"]
-    names["singular"] = names.get("singular") or names["kind"].lower()
-    if names["kind"]:
-        names["listKind"] = names.get("listKind") or f"{names['kind']}List"
-    if not names["singular"]:
-        del names["singular"]
-    spec.setdefault("conversion", {"strategy": "None"})
-    webhook = spec["conversion"].get("webhook")
-    if webhook is not None:
-        if webhook.get("clientConfig") is None and not webhook.get("conversionReviewVersions"):
-            del spec["conversion"]["webhook"]
-        elif service := (webhook.get("clientConfig") or {}).get("service"):
-            service.setdefault("port", 443)
-    storage = crd_status.storage_version(crd)
-    if not crd["status"].get("storedVersions") and storage is not None:
-        crd["status"]["storedVersions"] = [storage]
-
-
 def _prepare_create(crd: Json) -> None:
-    storage = crd_status.storage_version(crd)
-    crd["status"] = crd_status.initial([] if storage is None else [storage])
+    storage = status.storage_version(crd)
+    crd["status"] = status.initial([] if storage is None else [storage])
 
 
 def _prepare_update(new: Json, old: Json) -> None:
-    status, storage = old["status"], crd_status.storage_version(new)
-    stored = status.get("storedVersions") or []
+    storage, stored = status.storage_version(new), old["status"].get("storedVersions") or []
+    new["status"] = old["status"]
     if storage is not None and storage not in stored:
-        status = {**status, "storedVersions": [*stored, storage]}
-    new["status"] = status
+        new["status"] = {**old["status"], "storedVersions": [*stored, storage]}
 
 
 def _mark_deleted(crd: Json) -> None:
     metadata = crd["metadata"]
-    crd_status.mark_pending(crd, metadata["deletionTimestamp"])
+    status.mark_pending(crd, metadata["deletionTimestamp"])
     if CLEANUP_FINALIZER not in metadata.get("finalizers", ()):
         metadata["finalizers"] = [*metadata.get("finalizers", ()), CLEANUP_FINALIZER]
 

@@ -9,7 +9,7 @@ Source: Kubernetes API reference, CustomResourceDefinitionVersion v1; apiextensi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -41,21 +41,19 @@ def version_errors(spec: Json, old: Json | None, known: frozenset[str] = frozens
         if versions
         and all(version.get(field) and version[field] == versions[0].get(field) for version in versions)
     )
-    given = spec["versions"]
-    errors, names = [], [version["name"] for version in given or ()]
+    errors, names = [], [version["name"] for version in versions]
     if len(set(names)) < len(names):
-        errors.append(_about_all(given, shared, "must contain unique version names"))
-    if sum(version["storage"] for version in given or ()) != 1:
+        errors.append(_about_all(spec["versions"], shared, "must contain unique version names"))
+    if sum(version["storage"] for version in versions) != 1:
         text = "must have exactly one version marked as storage version"
-        errors.append(_about_all(given, shared, text))
+        errors.append(_about_all(spec["versions"], shared, text))
     checked = [_schema(version) for version in (old or {}).get("versions") or ()]
     for index, version in enumerate(versions):
         path = f"spec.versions[{index}]"
         if problem := name_rules.dns_1035_label(version["name"]):
-            errors += [invalid(f"{path}.name", version["name"], problem)]
-            errors += (
-                [invalid("spec.version", version["name"], problem)] if index == 0 and version["name"] else []
-            )
+            errors.append(invalid(f"{path}.name", version["name"], problem))
+            if index == 0 and version["name"]:
+                errors.append(invalid("spec.version", version["name"], problem))
         errors += _warning_errors(f"{path}.deprecationWarning", version)
         own = {field: value for field, value in version.items() if field not in shared}
         errors += _part_errors(path, own, _schema(version), (checked, known), has_status=_has_status(version))
@@ -122,28 +120,28 @@ def _part_errors(
 ) -> list[FieldError]:
     errors = []
     if "schema" in part and schema is not None:
-        name = "validation" if path == "spec" else "schema"
-        errors += _schema_errors(f"{path}.{name}.openAPIV3Schema", schema, accepted, has_status=has_status)
+        where = f"{path}.{'validation' if path == 'spec' else 'schema'}.openAPIV3Schema"
+        schemas, known = accepted
+        problems = size_errors(where, schema) or structural_errors(where, schema, has_status=has_status)
+        # Rules that were accepted before need no second check.
+        if not problems and schema not in schemas:
+            problems = rule_errors(where, schema, known)
+        errors += problems
     if scale := (part.get("subresources") or {}).get("scale"):
         errors += _scale_errors(f"{path}.subresources.scale", scale)
-    errors += _columns_errors(f"{path}.additionalPrinterColumns", part.get("additionalPrinterColumns") or ())
+    where, columns = f"{path}.additionalPrinterColumns", part.get("additionalPrinterColumns") or ()
+    if len(columns) > MAX_COLUMNS:
+        errors.append(too_many(where, len(columns), MAX_COLUMNS))
+    else:
+        errors += [
+            error for n, column in enumerate(columns) for error in _column_errors(f"{where}[{n}]", column)
+        ]
     where, fields = f"{path}.selectableFields", part.get("selectableFields") or ()
     if fields and ("schema" not in part or schema is None):
         # Kubernetes looks for the schema beside the fields, and reports this with another message.
         text = "validations.schema is included" if path == "spec" else f"{_OWN_SCHEMA} is not included"
         return [*errors, invalid(where, "", f"may only be set when {text}")]
     return errors + _selectable_errors(where, fields, schema or {})
-
-
-def _schema_errors(path: str, schema: Json, accepted: _Accepted, *, has_status: bool) -> list[FieldError]:
-    if errors := size_errors(path, schema):
-        return errors
-    schemas, known = accepted
-    errors = structural_errors(path, schema, has_status=has_status)
-    # Rules that were accepted before need no second check.
-    if not errors and schema not in schemas:
-        errors = rule_errors(path, schema, known)
-    return errors
 
 
 def _scale_errors(path: str, scale: Json) -> list[FieldError]:
@@ -167,12 +165,6 @@ def _scale_errors(path: str, scale: Json) -> list[FieldError]:
 
 def _simple_path_problem(path: str) -> str:
     return "" if path.startswith(".") else "must be a simple json path starting with ."
-
-
-def _columns_errors(path: str, columns: Sequence[Json]) -> list[FieldError]:
-    if len(columns) > MAX_COLUMNS:
-        return [too_many(path, len(columns), MAX_COLUMNS)]
-    return [error for n, column in enumerate(columns) for error in _column_errors(f"{path}[{n}]", column)]
 
 
 def _column_errors(path: str, column: Json) -> list[FieldError]:
@@ -206,27 +198,19 @@ def _selectable_errors(path: str, fields: Iterable[Json], schema: Mapping[str, A
         except ValueError as error:
             errors.append(invalid(where, value, f"is an invalid path: {error}"))
             continue
-        errors += _selectable_problems(where, value, shown, field_schema)
+        if shown.partition(".")[0] == "metadata":
+            errors.append(invalid(where, value, "must not point to fields in metadata"))
+        if field_schema.get("type") not in ("string", "boolean", "integer"):
+            text = (
+                "must point to a field of type string, boolean or integer. Enum string fields and strings "
+                "with formats are allowed."
+            )
+            errors.append(invalid(where, value, text))
         if shown in seen:
             errors.append(duplicate(where, value))
         seen.add(shown)
     if len(seen) > _MAX_SELECTABLE:
         errors.append(too_many(path, len(seen), _MAX_SELECTABLE))
-    return errors
-
-
-def _selectable_problems(
-    where: str, value: str, shown: str, field_schema: Mapping[str, Any]
-) -> list[FieldError]:
-    errors = []
-    if shown.partition(".")[0] == "metadata":
-        errors.append(invalid(where, value, "must not point to fields in metadata"))
-    if field_schema.get("type") not in ("string", "boolean", "integer"):
-        text = (
-            "must point to a field of type string, boolean or integer. Enum string fields and strings with "
-            "formats are allowed."
-        )
-        errors.append(invalid(where, value, text))
     return errors
 
 
@@ -249,20 +233,13 @@ def size_errors(path: str, schema: Schema) -> list[FieldError]:
     while waiting:
         part = waiting.pop()
         count += 1 + sum(len(part.get(word) or ()) for word in _NAMES) + _DEFAULT * ("default" in part)
-        waiting += [child for child in _children(part) if isinstance(child, Mapping)]
-    parts = count
-    if parts <= MAX_PARTS:
+        children = [*(part.get("properties") or {}).values(), *(part.get(word) for word in _SINGLE)]
+        children += [branch for word in _MANY for branch in part.get(word) or ()]
+        waiting += [child for child in children if isinstance(child, Mapping)]
+    if count <= MAX_PARTS:
         return []
     detail = (
-        f"Too many: {parts}: must have at most {MAX_PARTS} fields, items, branches and required names; leave "
+        f"Too many: {count}: must have at most {MAX_PARTS} fields, items, branches and required names; leave "
         "parts of it open with x-kubernetes-preserve-unknown-fields"
     )
     return [FieldError(path, "FieldValueTooMany", detail)]
-
-
-def _children(schema: Schema) -> Iterator[Any]:
-    yield from (schema.get("properties") or {}).values()
-    for word in _SINGLE:
-        yield schema.get(word)
-    for word in _MANY:
-        yield from schema.get(word) or ()
