@@ -120,13 +120,8 @@ def _part_errors(
 ) -> list[FieldError]:
     errors = []
     if "schema" in part and schema is not None:
-        where = f"{path}.{'validation' if path == 'spec' else 'schema'}.openAPIV3Schema"
-        schemas, known = accepted
-        problems = size_errors(where, schema) or structural_errors(where, schema, has_status=has_status)
-        # Rules that were accepted before need no second check.
-        if not problems and schema not in schemas:
-            problems = rule_errors(where, schema, known)
-        errors += problems
+        name = "validation" if path == "spec" else "schema"
+        errors += _schema_errors(f"{path}.{name}.openAPIV3Schema", schema, accepted, has_status=has_status)
     if scale := (part.get("subresources") or {}).get("scale"):
         errors += _scale_errors(f"{path}.subresources.scale", scale)
     where, columns = f"{path}.additionalPrinterColumns", part.get("additionalPrinterColumns") or ()
@@ -142,6 +137,15 @@ def _part_errors(
         text = "validations.schema is included" if path == "spec" else f"{_OWN_SCHEMA} is not included"
         return [*errors, invalid(where, "", f"may only be set when {text}")]
     return errors + _selectable_errors(where, fields, schema or {})
+
+
+def _schema_errors(path: str, schema: Json, accepted: _Accepted, *, has_status: bool) -> list[FieldError]:
+    schemas, known = accepted
+    errors = size_errors(path, schema) or structural_errors(path, schema, has_status=has_status)
+    # Rules that were accepted before need no second check.
+    if not errors and schema not in schemas:
+        errors = rule_errors(path, schema, known)
+    return errors
 
 
 def _scale_errors(path: str, scale: Json) -> list[FieldError]:
