@@ -26,7 +26,7 @@ from certwright.controllers.cache.secrets import Dependents
 from certwright.controllers.cache.shard_filter import working_on
 from certwright.controllers.cache.transforms import NeedsFullSecret, is_complete
 from certwright.controllers.certificates.contention import SecretContention
-from certwright.controllers.certificates.draft import Blocked, Draft, Note, Rejected
+from certwright.controllers.certificates.draft import Blocked, Draft, Rejected
 from certwright.controllers.certificates.effects import Did, Effects, log_blocked, log_change
 from certwright.controllers.certificates.issuing import Issuing
 from certwright.controllers.certificates.keys import Keys, is_named_key
@@ -48,10 +48,8 @@ from certwright.kube.client.cache import revision_of
 from certwright.kube.runtime.controller import Result
 from certwright.kube.util.caches import Lru
 from certwright.kube.util.durations import doubled
-from certwright.pki.certificates import CertificateFacts
 from certwright.resources import names, reasons
 from certwright.resources.certificate import Certificate
-from certwright.resources.issuer import ClusterIssuer, Issuer
 from certwright.resources.table import CERTIFICATES
 
 # No pass of an issuance takes ten; more than this many means that two steps undo each other's work.
@@ -85,22 +83,6 @@ class Wakes(Protocol):
 
     def wake_at(self, snapshot: Snapshot) -> datetime | None:
         """When to reconcile again though nothing has changed; None: never."""
-
-
-class _Around(NamedTuple):
-    """The Secrets that belong to a Certificate, its issuer, the one that signed, and the issuer's CA."""
-
-    target: Secret | None
-    named_key: Secret | None
-    next_keys: Sequence[Secret]
-    passwords: Mapping[str, Secret]
-    issuer: Issuer | ClusterIssuer | None
-    signer: Issuer | ClusterIssuer | None
-    authority: tuple[CertificateFacts, ...]
-
-
-class _Issued(Exception):
-    """An issuance has succeeded. What is left of it, such as the Secret of its key, can wait."""
 
 
 class NotSettling(Exception):
@@ -184,99 +166,88 @@ class CertificateReconciler:
 
     async def reconcile(self, key: ObjectKey) -> Result:
         """One pass. Raises what the writes raise; the queue retries."""
-        # Each write is followed by a round that sees it.
         with working_on(CERTIFICATES, key):
-            return await self._pass(key)
+            await self._delete_orphans(key, self._caches.certificates.cache.get(key))
+            full_secret: Secret | None = None
+            for _ in range(_MAX_ROUNDS):
+                certificate = self._caches.certificates.cache.get(key)
+                if certificate is None or certificate.metadata.deletion_timestamp is not None:
+                    self.dependents.keep_only(key, ())
+                    return Result()
+                await self._caches.complete_requests(certificate)
+                await self._caches.find_rivals(certificate)
+                snapshot = await self._read(certificate, full_secret=full_secret)
+                if self._has_changed(certificate):
+                    # The Certificate has changed during a GET of a Secret.
+                    continue
+                try:
+                    result = await self._round(snapshot)
+                except NeedsFullSecret:
+                    full_secret = await self._caches.secrets.get(_target_of(certificate))
+                    continue
+                except NeedsVerification as needed:
+                    await self._facts.verify(needed, self._now(), self._executor, key.namespace)
+                    continue
+                if result is not None:
+                    return result
+            raise NotSettling(f"Certificate {key} is still changing after {_MAX_ROUNDS} rounds")
 
-    async def _pass(self, key: ObjectKey) -> Result:
-        await self._delete_orphans(key, self._caches.certificates.cache.get(key))
-        full_secret: Secret | None = None
-        for _ in range(_MAX_ROUNDS):
-            certificate = self._caches.certificates.cache.get(key)
-            if certificate is None or certificate.metadata.deletion_timestamp is not None:
-                self.dependents.keep_only(key, ())
-                return Result()
-            await self._caches.complete_requests(certificate)
-            await self._caches.find_rivals(certificate)
-            around = _with_key(await self._surroundings(certificate), full_secret)
-            if self._has_changed(certificate):
-                # The Certificate has changed during a GET of a Secret.
-                continue
-            try:
-                snapshot = await self._round(self._snapshot(certificate, around))
-            except NeedsFullSecret:
-                full_secret = await self._caches.secrets.get(_target_of(certificate))
-                continue
-            except NeedsVerification as needed:
-                await self._facts.verify(needed, self._now(), self._executor, key.namespace)
-                continue
-            except _Issued:
-                return Result(when_idle=True)
-            if snapshot is not None:
-                self._strip_idle(snapshot)
-                return Result(wake_at=self._wake_at(snapshot))
-        raise NotSettling(f"Certificate {key} is still changing after {_MAX_ROUNDS} rounds")
-
-    async def _round(self, snapshot: Snapshot) -> Snapshot | None:
-        """One round; returns the final snapshot where nothing was written, None where something was. Raises
-        `_Issued` once the status says that the certificate is issued."""
-        draft = decide(self._steps.deciders, snapshot)
+    async def _round(self, snapshot: Snapshot) -> Result | None:
+        """Decide, write the status, and act. Returns how the pass ends; None: another round must see what was
+        written."""
+        draft, certificate = decide(self._steps.deciders, snapshot), snapshot.certificate
+        changed, current = draft.certificate, certificate
         try:
-            written = await self._commit(snapshot.certificate, draft)
+            if draft.annotations:
+                # Before the status: a failure that is visible has its record.
+                current = await self._effects.annotate(certificate, draft.annotations)
+                changed = msgspec.structs.replace(current, status=changed.status)
+            written = await self._status.commit(CERTIFICATES, current, changed)
         except NotFound:
             # Deleted since the snapshot; its watch event is on its way.
-            return snapshot
-        log_change(snapshot.certificate, written)
+            return Result()
+        log_change(certificate, written)
         for event in draft.events:
             self._effects.send_event(written, event.type, event.reason, event.message)
-        _apply(draft.notes)
-        if written.status.revision != snapshot.certificate.status.revision:
-            raise _Issued
+        for note in draft.notes:
+            note.apply(*note.args)
+        if written.status.revision != certificate.status.revision:
+            # What is left of the issuance, such as the Secret of its key, can wait.
+            return Result(when_idle=True)
         # The name of the next key may just have been chosen: read its Secret.
-        seen = snapshot
-        if written is not snapshot.certificate:
-            seen = self._snapshot(written, await self._surroundings(written), is_fresh=True)
+        is_news = written is not certificate
+        seen = await self._read(written, is_fresh=True) if is_news else snapshot
         try:
-            # What one step has written may matter to another before it.
-            return await self._act(seen, is_news=written is not snapshot.certificate)
-        except Blocked as blocked:
-            rejection = blocked
+            for actor in self._steps.actors if self._rejections.retry_at(seen) is None else ():
+                did = await actor.act(seen, self._effects)
+                if did is Did.WROTE:
+                    # It may matter to a step before this one.
+                    return None
+                if did is Did.HANDED_ON:
+                    # Only while issuing, when all has been decided: the later steps continue.
+                    seen, is_news = await self._read(written, is_fresh=seen.is_fresh), False
+                    if self._has_changed(written):
+                        return None
+            return None if is_news else self._finished(seen)
+        except Blocked as error:
+            blocked = error
         except (Invalid, Forbidden) as refused:
             if not seen.is_issuing:
                 raise
-            rejection = Rejected(refused.reason, refused.message)
-        if isinstance(rejection, Rejected):
-            before, around = seen, await self._surroundings(seen.certificate)
-            seen = self._snapshot(before.certificate, around)
+            blocked = Rejected(refused.reason, refused.message)
+        if isinstance(blocked, Rejected):
+            before, seen = seen, await self._read(written)
             self._rejections.count(before, seen)
         # The owner of the Certificate should read why.
-        await self._report(rejection, seen)
-        return seen
+        await self._report(blocked, seen)
+        return self._finished(seen)
 
-    async def _act(self, seen: Snapshot, *, is_news: bool) -> Snapshot | None:
-        """Run `act` of the steps. Returns the final snapshot, or None where another round must follow: if
-        `is_news`, unless a step hands on, which is done while issuing only, when all has been decided."""
-        certificate = seen.certificate
-        if self._rejections.retry_at(seen) is not None:
-            return None if is_news else seen
-        for actor in self._steps.actors:
-            did = await actor.act(seen, self._effects)
-            if did is Did.WROTE:
-                return None
-            if did is Did.HANDED_ON:
-                around = await self._surroundings(certificate)
-                if self._has_changed(certificate):
-                    return None
-                seen, is_news = self._snapshot(certificate, around, is_fresh=seen.is_fresh), False
-        return None if is_news else seen
-
-    async def _commit(self, certificate: Certificate, draft: Draft) -> Certificate:
-        """Write the annotations, then the status: a failure that is visible has its record."""
-        changed = draft.certificate
-        if draft.annotations:
-            certificate = await self._effects.annotate(certificate, draft.annotations)
-            changed = msgspec.structs.replace(certificate, status=changed.status)
-        return await self._status.commit(CERTIFICATES, certificate, changed)
+    def _finished(self, snapshot: Snapshot) -> Result:
+        """Nothing is left to write: when to look again, and what need not be in memory until then."""
+        self._strip_idle(snapshot)
+        moments = [step.wake_at(snapshot) for step in self._steps.wakers]
+        moments.append(self._rejections.retry_at(snapshot))
+        return Result(wake_at=min((moment for moment in moments if moment is not None), default=None))
 
     def _has_changed(self, certificate: Certificate) -> bool:
         cached = self._caches.certificates.cache.revision(certificate.metadata.key)
@@ -309,23 +280,51 @@ class CertificateReconciler:
             if is_complete(request):
                 self._caches.strip_request(request)
 
-    def _wake_at(self, snapshot: Snapshot) -> datetime | None:
-        moments = [step.wake_at(snapshot) for step in self._steps.wakers]
-        moments.append(self._rejections.retry_at(snapshot))
-        return min((moment for moment in moments if moment is not None), default=None)
-
-    async def _surroundings(self, certificate: Certificate) -> _Around:
-        meta, secrets = certificate.metadata, self._caches.secrets
+    async def _read(
+        self, certificate: Certificate, *, full_secret: Secret | None = None, is_fresh: bool = False
+    ) -> Snapshot:
+        """The Certificate and what belongs to it, from the caches; the target Secret with its private key
+        if `full_secret` is that very Secret."""
+        meta, caches, secrets = certificate.metadata, self._caches, self._caches.secrets
         named = certificate.status.next_private_key_secret_name
         issuer = self._authorities.issuer_of(certificate)
-        return _Around(
-            target=await secrets.look(_target_of(certificate)),
-            named_key=await secrets.look(ObjectKey(meta.namespace, named)) if named else None,
-            next_keys=await secrets.next_keys_of(owner_value(*meta.key)),
-            passwords=await self._passwords(certificate) if certificate.spec.keystores else _NO_SECRETS,
+        target = await secrets.look(_target_of(certificate))
+        if target is not None and full_secret is not None:
+            is_same = (target.metadata.uid, revision_of(target)) == (
+                full_secret.metadata.uid,
+                revision_of(full_secret),
+            )
+            target = full_secret if is_same else target
+        named_key = await secrets.look(ObjectKey(meta.namespace, named)) if named else None
+        next_keys = [
+            secret
+            for secret in await secrets.next_keys_of(owner_value(*meta.key))
+            if is_controlled_by(secret.metadata, meta.uid)
+        ]
+        if named_key is not None and named_key not in next_keys and is_named_key(named_key, meta.uid):
+            next_keys.append(named_key)
+        passwords = await self._passwords(certificate) if certificate.spec.keystores else _NO_SECRETS
+        authority = await self._authorities.of(issuer) if issuer is not None else ()
+        # No other task runs from here on: the rest is of one moment.
+        requests = caches.requests_of(owner_value(*meta.key))
+        rivals = caches.certificates_for(
+            secret_value(meta.namespace, certificate.spec.secret_name), but=meta.key
+        )
+        return Snapshot(
+            certificate=certificate,
+            now=self._now(),
+            facts=self._facts,
+            secret=target,
+            requests=tuple(r for r in requests if is_controlled_by(r.metadata, meta.uid)),
+            next_keys=tuple(next_keys),
+            named_key=named_key,
+            rivals=tuple(rivals),
             issuer=issuer,
             signer=issuer or self._authorities.signer_of(certificate),
-            authority=await self._authorities.of(issuer) if issuer is not None else (),
+            authority=authority,
+            passwords=passwords,
+            is_fresh=is_fresh,
+            suffix=self._suffix(SUFFIX_LENGTH),
         )
 
     async def _passwords(self, certificate: Certificate) -> dict[str, Secret]:
@@ -337,31 +336,6 @@ class CertificateReconciler:
                 secrets[key.name] = secret
         self.dependents.keep_only(meta.key, keys)
         return secrets
-
-    def _snapshot(self, certificate: Certificate, around: _Around, *, is_fresh: bool = False) -> Snapshot:
-        meta, caches = certificate.metadata, self._caches
-        owner = owner_value(meta.namespace, meta.name)
-        target = secret_value(meta.namespace, certificate.spec.secret_name)
-        named = around.named_key
-        next_keys = [s for s in around.next_keys if is_controlled_by(s.metadata, meta.uid)]
-        if named is not None and named not in next_keys and is_named_key(named, meta.uid):
-            next_keys.append(named)
-        return Snapshot(
-            certificate=certificate,
-            now=self._now(),
-            facts=self._facts,
-            secret=around.target,
-            requests=tuple(r for r in caches.requests_of(owner) if is_controlled_by(r.metadata, meta.uid)),
-            next_keys=tuple(next_keys),
-            named_key=named,
-            rivals=tuple(caches.certificates_for(target, but=meta.key)),
-            issuer=around.issuer,
-            signer=around.signer,
-            authority=around.authority,
-            passwords=around.passwords,
-            is_fresh=is_fresh,
-            suffix=self._suffix(SUFFIX_LENGTH),
-        )
 
     async def _delete_orphans(self, key: ObjectKey, certificate: Certificate | None) -> None:
         """Delete what a Certificate of this name left behind when it was deleted.
@@ -400,21 +374,6 @@ def decide(deciders: Iterable[Decides], snapshot: Snapshot) -> Draft:
         step.decide(snapshot, draft)
         snapshot = snapshot.seeing(draft.certificate)
     return draft
-
-
-def _apply(notes: Iterable[Note]) -> None:
-    for note in notes:
-        note.apply(*note.args)
-
-
-def _with_key(around: _Around, full_secret: Secret | None) -> _Around:
-    """With the private key too, if `full_secret` is the very Secret that was read."""
-    seen = around.target
-    if seen is None or full_secret is None:
-        return around
-    if (seen.metadata.uid, revision_of(seen)) != (full_secret.metadata.uid, revision_of(full_secret)):
-        return around
-    return around._replace(target=full_secret)
 
 
 def _target_of(certificate: Certificate) -> ObjectKey:
