@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from certwright.cli.on_change import Change, OnChange
+from certwright.cli.exporting import Change, OnChange
 from certwright.kube.api.meta import ObjectKey
 from certwright.kube.util.clock import SystemClock
 from certwright.kube.util.tasks import TaskSet

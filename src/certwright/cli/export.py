@@ -11,20 +11,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
-from certwright.kit.versioned_files import (
-    File,
-    current_version,
-    is_done,
-    mark_done,
-    open_below,
-    replace_files,
-    signature,
-)
+from certwright.kit.versioned_files import File, VersionedFolder
 from certwright.kube.api.meta import ObjectKey
 from certwright.kube.util.files import AlreadyLocked, FileLock
 from certwright.pki.certificates import read_certificate
@@ -78,7 +70,7 @@ class Exported(msgspec.Struct, frozen=True, kw_only=True):
     private key was among the removed ones, the version of the files, and whether the hook has succeeded for
     it."""
 
-    changed: list[str]
+    changed: Sequence[str]
     removed_ca_key: bool
     version: str
     is_done: bool
@@ -132,25 +124,28 @@ class Exporter:
             for name, content in data.items()
             if name not in withheld
         }
-        obsolete = _KNOWN | self._names.get(key, frozenset())
-        with open_below(self.root, (namespace, certificate), create=True) as folder:
-            try:
-                changed = replace_files(folder, files, obsolete=obsolete)
-            except OSError as error:
-                raise OSError(error.errno, error.strerror, str(path)) from error
-            self._names[key] = frozenset(files)
-            self._signatures[key] = signature(folder, files)
-            return Exported(
-                changed=changed,
-                removed_ca_key=not withheld.isdisjoint(changed),
-                version=current_version(folder) or "",
-                is_done=is_done(folder),
+        try:
+            written = self._folder(key).write(
+                lambda _read: files,
+                obsolete=_KNOWN | self._names.get(key, frozenset()),
+                replaces_foreign=True,
             )
+        except OSError as error:
+            # The names in the folder are relative to its descriptor.
+            where = error.filename if error.filename and os.path.isabs(error.filename) else str(path)
+            raise OSError(error.errno, error.strerror, where) from error
+        self._names[key] = frozenset(files)
+        self._signatures[key] = written.signature
+        return Exported(
+            changed=written.changed,
+            removed_ca_key=not withheld.isdisjoint(written.changed),
+            version=written.version,
+            is_done=written.is_done,
+        )
 
     def mark_done(self, namespace: str, certificate: str, version: str) -> None:
         """Record that the hook has succeeded for this version. Raises `OSError`."""
-        with open_below(self.root, (namespace, certificate)) as folder:
-            mark_done(folder, version)
+        self._folder(ObjectKey(namespace, certificate)).mark_done(version)
 
     def forget(self, key: ObjectKey) -> None:
         """Leave the files of a deleted Certificate as they are."""
@@ -159,18 +154,16 @@ class Exporter:
     def changed_by_others(self) -> list[ObjectKey]:
         """The certificates whose files were changed or deleted since they were written."""
         signatures = dict(self._signatures)  # `write` may run in another thread.
-        return [key for key, signed in signatures.items() if self._signature(key) != signed]
+        return [
+            key for key, signed in signatures.items() if self._folder(key).sign(self._names[key]) != signed
+        ]
 
     def names(self, namespace: str, certificate: str) -> list[str]:
         """The names of the files written to one certificate's folder."""
         return sorted(self._names.get(ObjectKey(namespace, certificate), ()))
 
-    def _signature(self, key: ObjectKey) -> tuple[object, ...] | None:
-        try:
-            with open_below(self.root, key) as folder:
-                return signature(folder, self._names[key])
-        except OSError:
-            return None
+    def _folder(self, key: ObjectKey) -> VersionedFolder:
+        return VersionedFolder(str(self.root), key)
 
 
 def _is_ca(data: Mapping[str, bytes]) -> bool:

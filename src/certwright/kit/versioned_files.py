@@ -24,8 +24,9 @@ import os
 import re
 import secrets
 import stat
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -142,7 +143,72 @@ class File(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class _Written(msgspec.Struct, frozen=True):
+Read = Callable[[str], bytes | None]
+"""Read the present content of a file by its name; None if it does not exist."""
+
+
+class ForeignFile(Exception):
+    """A file that was not written here is in the way; the text is its name."""
+
+
+class Written(msgspec.Struct, frozen=True, kw_only=True):
+    """The changed files, the version of the files, whether the hook has succeeded for it, and a value that
+    changes when others change the files."""
+
+    changed: Sequence[str]
+    version: str
+    is_done: bool
+    signature: tuple[object, ...]
+
+
+class VersionedFolder(msgspec.Struct, frozen=True):
+    """A directory below a root whose files are replaced together. Does blocking file I/O: call it in a
+    thread."""
+
+    root: str
+    parts: Sequence[str]
+
+    @property
+    def path(self) -> Path:
+        """Its path."""
+        return Path(self.root, *self.parts)
+
+    def write(
+        self,
+        make: Callable[[Read], Mapping[str, File]],
+        *,
+        obsolete: Collection[str] = (),
+        replaces_foreign: bool = False,
+    ) -> Written:
+        """Replace the files by those that `make` returns, and remove the `obsolete` ones. Raises what `make`
+        raises, `OSError`, and `ForeignFile` unless `replaces_foreign`."""
+        with open_below(self.root, self.parts, create=True) as folder:
+            files = make(partial(read_file, folder))
+            for name in files:
+                if not replaces_foreign and not is_ours(folder, name):
+                    raise ForeignFile(name)
+            return Written(
+                changed=replace_files(folder, files, obsolete=obsolete),
+                version=current_version(folder) or "",
+                is_done=is_done(folder),
+                signature=signature(folder, files),
+            )
+
+    def sign(self, names: Collection[str]) -> tuple[object, ...] | None:
+        """The signature of the files as they are; None if the directory does not exist."""
+        try:
+            with open_below(self.root, self.parts) as folder:
+                return signature(folder, names)
+        except OSError:
+            return None
+
+    def mark_done(self, version: str) -> None:
+        """Record that the hook has succeeded for this version. Raises `OSError`."""
+        with open_below(self.root, self.parts) as folder:
+            mark_done(folder, version)
+
+
+class _File(msgspec.Struct, frozen=True):
     content: bytes
     attributes: Attributes
 
@@ -157,7 +223,7 @@ def replace_files(folder: int, files: Mapping[str, File], *, obsolete: Collectio
     version = current_version(folder)
     before = {name: _read(folder, version, name) for name in files}
     attributes = {name: file.attributes(_attributes(before[name])) for name, file in files.items()}
-    after = {name: _Written(file.content, attributes[name]) for name, file in files.items()}
+    after = {name: _File(file.content, attributes[name]) for name, file in files.items()}
     changed = [name for name in files if before[name] != after[name]]
     listed = _names(folder, version)
     if version is None or changed or listed != set(files):
@@ -246,7 +312,7 @@ def _names(folder: int, version: str | None) -> set[str]:
         return set()
 
 
-def _read(folder: int, version: str | None, name: str) -> _Written | None:
+def _read(folder: int, version: str | None, name: str) -> _File | None:
     """The file of that name in the version; without a version, a regular file of an older layout."""
     try:
         if version is None:
@@ -257,21 +323,21 @@ def _read(folder: int, version: str | None, name: str) -> _Written | None:
         return None
 
 
-def _read_in(folder: int, name: str) -> _Written | None:
+def _read_in(folder: int, name: str) -> _File | None:
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     with os.fdopen(os.open(name, flags, dir_fd=folder), "rb") as file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
             return None
         mode = stat.S_IMODE(status.st_mode)
-        return _Written(file.read(), Attributes(mode, status.st_uid, status.st_gid))
+        return _File(file.read(), Attributes(mode, status.st_uid, status.st_gid))
 
 
-def _attributes(written: _Written | None) -> Attributes | None:
+def _attributes(written: _File | None) -> Attributes | None:
     return written.attributes if written is not None else None
 
 
-def _write_version(folder: int, files: Mapping[str, _Written]) -> str:
+def _write_version(folder: int, files: Mapping[str, _File]) -> str:
     version = f"..{secrets.token_hex(8)}"
     os.mkdir(version, 0o700, dir_fd=folder)
     try:
@@ -286,7 +352,7 @@ def _write_version(folder: int, files: Mapping[str, _Written]) -> str:
     return version
 
 
-def _write(folder: int, name: str, file: _Written) -> None:
+def _write(folder: int, name: str, file: _File) -> None:
     attributes = file.attributes
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     with os.fdopen(os.open(name, flags, PRIVATE, dir_fd=folder), "wb") as opened:

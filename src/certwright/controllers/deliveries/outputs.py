@@ -1,37 +1,23 @@
-"""The files of a Delivery: made from the data of a Secret, and written below its root. Writing is blocking
-file I/O: call it in a thread."""
+"""The files of a Delivery from the data of a Secret."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from functools import partial
-from pathlib import Path
 from typing import assert_never
 
 import msgspec
 
 from certwright.controllers.deliveries.permissions import (
     INVALID,
-    NOT_ALLOWED,
     NOT_FOUND,
     NOT_ISSUED,
     Refused,
     group_id,
     user_id,
 )
-from certwright.kit.versioned_files import (
-    File,
-    current_version,
-    is_done,
-    is_ours,
-    mark_done,
-    open_below,
-    read_file,
-    replace_files,
-    signature,
-)
+from certwright.kit.versioned_files import File, Read
 from certwright.kube.api.core import Secret
 from certwright.pki import keystores
 from certwright.pki.certificates import CertificateFacts, read_certificate, read_chain
@@ -43,9 +29,6 @@ from certwright.pki.pkcs12 import Profile
 from certwright.resources.delivery import DEFAULT_OUTPUTS, HAVE_KEY, DeliveryOutput, DeliverySpec, Format
 
 _PROFILE = Profile.MODERN_2023
-
-Read = Callable[[str], bytes | None]
-"""The content of the delivered file of that name; None if there is none."""
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True):
@@ -164,59 +147,3 @@ def _key_store(output: DeliveryOutput, source: Source, read: Read, now: datetime
         return keystores.pkcs12_files(contents, profile=_PROFILE)[0]
     except (PkiError, ValueError) as error:
         raise Refused(INVALID, f"{output.name} cannot be made: {error}") from error
-
-
-class Place(msgspec.Struct, frozen=True):
-    """A directory below a root."""
-
-    root: str
-    parts: Sequence[str]
-
-    @property
-    def path(self) -> Path:
-        """Its path."""
-        return Path(self.root, *self.parts)
-
-
-class Written(msgspec.Struct, frozen=True, kw_only=True):
-    """The changed files, the version of the files, whether the hook has succeeded for it, and a value that
-    changes when others change the files."""
-
-    changed: Sequence[str]
-    version: str
-    is_done: bool
-    signature: tuple[object, ...]
-
-
-def write(place: Place, make: Callable[[Read], Mapping[str, File]]) -> Written:
-    """Replace the files by those that `make` returns. Raises `Refused` and `OSError`."""
-    with open_below(place.root, place.parts, create=True) as folder:
-        files = make(partial(read_file, folder))
-        for name in files:
-            if not is_ours(folder, name):
-                raise Refused(
-                    NOT_ALLOWED,
-                    f"{name} exists there and is not from a Delivery; remove it, or deliver to another path",
-                )
-        changed = replace_files(folder, files)
-        return Written(
-            changed=changed,
-            version=current_version(folder) or "",
-            is_done=is_done(folder),
-            signature=signature(folder, files),
-        )
-
-
-def sign(place: Place, names: Sequence[str]) -> tuple[object, ...] | None:
-    """The signature of the files as they are; None if the directory does not exist."""
-    try:
-        with open_below(place.root, place.parts) as folder:
-            return signature(folder, names)
-    except OSError:
-        return None
-
-
-def record_done(place: Place, version: str) -> None:
-    """Record that the hook has succeeded for this version. Raises `OSError`."""
-    with open_below(place.root, place.parts) as folder:
-        mark_done(folder, version)

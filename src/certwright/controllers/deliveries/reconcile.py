@@ -31,23 +31,17 @@ from certwright.controllers.deliveries.checks import (
 from certwright.controllers.deliveries.hooks import Change
 from certwright.controllers.deliveries.options import DeliveryOptions
 from certwright.controllers.deliveries.outputs import (
-    Place,
-    Read,
     Source,
-    Written,
     make_files,
     outputs_of,
     read_source,
-    record_done,
-    sign,
-    write,
 )
 from certwright.controllers.deliveries.permissions import Refused, check
 from certwright.controllers.toolbox import Toolbox
 from certwright.kit import logs
 from certwright.kit.hooks import HookError
 from certwright.kit.tls_scan import presented_certificate
-from certwright.kit.versioned_files import File
+from certwright.kit.versioned_files import File, ForeignFile, Read, VersionedFolder, Written
 from certwright.kube.api import conditions
 from certwright.kube.api.core import Secret
 from certwright.kube.api.errors import NotFound
@@ -125,7 +119,7 @@ class _Job(msgspec.Struct, frozen=True):
     """One Delivery with what was read for it."""
 
     delivery: Delivery
-    place: Place
+    place: VersionedFolder
     source: Source
     inputs: _Inputs
 
@@ -214,7 +208,7 @@ class DeliveryReconciler:
         )
         return _Job(
             delivery,
-            Place(root.directory, path_parts(spec.path) or ()),
+            VersionedFolder(root.directory, path_parts(spec.path) or ()),
             read_source(secret, passwords),
             _Inputs(delivery.metadata.generation, versions),
         )
@@ -264,8 +258,10 @@ class DeliveryReconciler:
         """Write the files and run the hook, where needed. Raises `Refused`."""
         known = self._known.get(job.key)
         is_same = known is not None and known.inputs == job.inputs
-        if known is not None and is_same and known.signature == await self._signature(job.place, known):
-            return
+        if known is not None and is_same:
+            signature = await asyncio.to_thread(job.place.sign, known.names)
+            if signature == known.signature:
+                return
         outputs = outputs_of(job.delivery.spec, job.source)
         # Of a Delivery that has just been deleted, the files may still be written.
         directory = directory_of(job.delivery, self._options)
@@ -286,15 +282,17 @@ class DeliveryReconciler:
             certificate=job.source.certificate,
         )
 
-    async def _signature(self, place: Place, known: _Known) -> tuple[object, ...] | None:
-        return await asyncio.to_thread(sign, place, known.names)
-
     async def _write(self, job: _Job, outputs: Sequence[DeliveryOutput]) -> Written:
         def make(read: Read) -> Mapping[str, File]:
             return make_files(outputs, job.source, read, self._toolbox.now())
 
         try:
-            return await asyncio.to_thread(write, job.place, make)
+            return await asyncio.to_thread(job.place.write, make)
+        except ForeignFile as name:
+            raise Refused(
+                permissions.NOT_ALLOWED,
+                f"{name} exists there and is not from a Delivery; remove it, or deliver to another path",
+            ) from None
         except OSError as error:
             raise Refused(
                 permissions.WRITE_FAILED,
@@ -307,7 +305,7 @@ class DeliveryReconciler:
         combined = tuple(folder / output.name for output in outputs if output.format == Format.COMBINED)
         try:
             await self._tools.run_hook(name, Change(job.key, folder, combined))
-            await asyncio.to_thread(record_done, job.place, version)
+            await asyncio.to_thread(job.place.mark_done, version)
         except (HookError, OSError) as error:
             raise Refused(
                 permissions.HOOK_FAILED,
