@@ -18,7 +18,7 @@ from pathlib import Path
 
 from certwright.cli import access
 from certwright.kube.client.rest import Client
-from certwright.kube.client.transport import whole_body
+from certwright.kube.util.http_messages import whole_body
 
 WRITES = ("POST", "PUT", "PATCH", "DELETE")
 _REQUESTS = re.compile(r"^apiserver_request_total\{(.*)\} (\S+)$", re.MULTILINE)

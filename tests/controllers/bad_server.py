@@ -8,9 +8,8 @@ import random
 from collections.abc import AsyncIterator, Callable
 from urllib.parse import parse_qs
 
-from certwright.kube.client.transport import close_stream
 from certwright.kube.util.clock import Clock
-from certwright.kube.util.http_messages import Request, Response
+from certwright.kube.util.http_messages import Request, Response, close_stream
 from controllers.crashes import Handler
 from support.world import CONTROLLER
 

@@ -13,8 +13,7 @@ from typing import Any
 import msgspec
 
 from certwright.kube.api import errors
-from certwright.kube.client.transport import close_stream
-from certwright.kube.util.http_messages import Request, Response
+from certwright.kube.util.http_messages import Request, Response, close_stream
 from certwright.pki.certificates import read_certificate
 from certwright.pki.keys import load_private_key, public_key_der
 from support.world import CONTROLLER, World

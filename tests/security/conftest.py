@@ -19,7 +19,7 @@ import pytest
 from certwright.kube.api.errors import ApiError, NotFound
 from certwright.kube.client.kubeconfig import connect, load
 from certwright.kube.client.rest import Client
-from certwright.kube.client.transport import whole_body
+from certwright.kube.util.http_messages import whole_body
 from cli.calls import Process
 
 _WITHIN_S = 120.0

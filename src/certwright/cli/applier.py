@@ -19,8 +19,8 @@ from certwright.kube.api.manifests import Document
 from certwright.kube.client import discovery
 from certwright.kube.client.cache import revision_of
 from certwright.kube.client.rest import Client
-from certwright.kube.client.transport import whole_body
 from certwright.kube.util.clock import Clock, SystemClock
+from certwright.kube.util.http_messages import whole_body
 
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 """kubectl's own annotation, so that both programs can be used on one object."""

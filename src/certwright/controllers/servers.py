@@ -13,7 +13,7 @@ from certwright.issuers.contract import ServerTools
 from certwright.kit.outgoing import HttpClient, ServerRules, ServerTls
 from certwright.kube.api.errors import Unreachable
 from certwright.kube.client.rest import Client
-from certwright.kube.client.transport import whole_body
+from certwright.kube.util.http_messages import whole_body
 from certwright.kube.util.tasks import TaskSet
 from certwright.resources.operator_policy import OperatorPolicy
 

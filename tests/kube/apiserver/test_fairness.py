@@ -11,13 +11,12 @@ import pytest
 
 from certwright.kube.api.errors import TooManyRequests
 from certwright.kube.apiserver.auth.authentication import StaticTokens
-from certwright.kube.apiserver.dispatch import close_stream
 from certwright.kube.apiserver.http.fairness import QUEUE_LENGTH, Bounds, InFlight, Level, Seats
 from certwright.kube.apiserver.model.objects import decode_json
 from certwright.kube.apiserver.model.routes import parse_path, split_target
 from certwright.kube.store.contract import Key, Row
 from certwright.kube.store.memory import MemoryStore
-from certwright.kube.util.http_messages import Identity, Request, Response
+from certwright.kube.util.http_messages import Identity, Request, Response, close_stream
 from kube.apiserver.callers import ADMIN, CONFIG_MAPS, SECRETS, Api, StartApi
 from support.waiting import until
 
@@ -181,7 +180,7 @@ async def test_long_lists_take_more_seats_until_they_have_been_sent(start_api: S
     assert lists.in_use == 10
     async for _ in response.stream:
         assert lists.in_use == 10
-    await close_stream(response)
+    await close_stream(response.stream)
     assert lists.in_use == 0
 
 
@@ -226,7 +225,7 @@ async def test_an_open_watch_occupies_no_seat_in_any_form(start_api: StartApi, a
     assert seats_taken(api) == before
     for response in opened:
         assert response.status == 200
-        await close_stream(response)
+        await close_stream(response.stream)
 
 
 async def waiting(level: Level, *users: str, seats: int = 1) -> list[asyncio.Task[Seats]]:

@@ -16,11 +16,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from certwright.kube.apiserver import dispatch
 from certwright.kube.apiserver.builtin import make_registry
 from certwright.kube.apiserver.openapi.documents import OpenApi
 from certwright.kube.apiserver.representations import discovery
 from certwright.kube.util.clock import TestClock
+from certwright.kube.util.http_messages import close_stream
 from kube.apiserver.callers import Api
 from kube.apiserver.test_openapi_documents import plain
 
@@ -105,7 +105,7 @@ async def test_each_path_has_exactly_the_methods_of_kubernetes(api: Api) -> None
             response = await api.raw(
                 method, f"{path}?timeoutSeconds=1", b"{}", content_type="application/json"
             )
-            await dispatch.close_stream(response)
+            await close_stream(response.stream)
             is_served = response.status != 405 and NO_RESOURCE not in response.body
             expected = "404" if methods is None else "served" if method.lower() in methods else "405"
             actual = "served" if is_served else str(response.status)

@@ -6,10 +6,9 @@ import asyncio
 
 import pytest
 
-from certwright.kube.apiserver.dispatch import close_stream
 from certwright.kube.apiserver.model.backend import CHUNK
 from certwright.kube.store.memory import MemoryStore
-from certwright.kube.util.http_messages import PushStream, Response
+from certwright.kube.util.http_messages import PushStream, Response, close_stream
 from kube.apiserver.callers import (
     CERTIFICATES,
     CONFIG_MAPS,
@@ -334,7 +333,7 @@ async def test_watchers_receive_an_event_before_its_writer_is_answered(
     assert b"first" in sent[0]
     reading.cancel()
     await asyncio.wait([reading])
-    await close_stream(response)
+    await close_stream(response.stream)
 
 
 async def test_a_protobuf_watch_has_the_same_frames_whether_they_are_written_or_read(api: Api) -> None:
@@ -350,4 +349,4 @@ async def test_a_protobuf_watch_has_the_same_frames_whether_they_are_written_or_
     reading.cancel()
     await asyncio.wait([reading])
     for response in (pushed, read):
-        await close_stream(response)
+        await close_stream(response.stream)

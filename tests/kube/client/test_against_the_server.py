@@ -22,10 +22,9 @@ from certwright.kube.client.informer import Informer
 from certwright.kube.client.local import LocalTransport
 from certwright.kube.client.rest import Client
 from certwright.kube.client.throttle import Throttle, lift_where_fair
-from certwright.kube.client.transport import close_stream
 from certwright.kube.store.memory import MemoryStore
 from certwright.kube.util.clock import TestClock
-from certwright.kube.util.http_messages import Handler, Identity, Request, Response
+from certwright.kube.util.http_messages import Handler, Identity, Request, Response, close_stream
 from certwright.resources.certificate import Certificate, CertificateSpec, CertificateStatus
 from certwright.resources.crds import custom_resource_definitions
 from certwright.resources.references import IssuerReference

@@ -22,10 +22,9 @@ from certwright.kube.api.errors import NoCredentials, NotFound, Unreachable
 from certwright.kube.client.https import HttpsTransport
 from certwright.kube.client.login import Credential, FileLogin, FixedLogin, LoginFiles
 from certwright.kube.client.rest import Client
-from certwright.kube.client.transport import close_stream
 from certwright.kube.runtime.fence import FencedTransport
 from certwright.kube.util.connections import BadCredentials, tls_context
-from certwright.kube.util.http_messages import HEARTBEAT
+from certwright.kube.util.http_messages import HEARTBEAT, close_stream
 
 CA = trustme.CA()
 SERVER = CA.issue_cert("127.0.0.1", "localhost", "api.example.com")

@@ -16,7 +16,7 @@ from certwright.cli.options import ServerOptions, asynchronous, server_options
 from certwright.kube.api.errors import NotFound
 from certwright.kube.api.kinds import Kind
 from certwright.kube.client import discovery
-from certwright.kube.client.transport import whole_body
+from certwright.kube.util.http_messages import whole_body
 
 Json = dict[str, Any]
 _REF = "#/components/schemas/"

@@ -24,8 +24,8 @@ from certwright.cli.options import (
 )
 from certwright.cli.resource_args import Target, not_found, resolve
 from certwright.kube.api import errors
-from certwright.kube.client.transport import close_stream, whole_body
 from certwright.kube.client.watch import DELETED, LineReader, before_error
+from certwright.kube.util.http_messages import close_stream, whole_body
 from certwright.resources.names import GROUP
 
 if TYPE_CHECKING:

@@ -45,7 +45,7 @@ from certwright.issuers.contract import GetSecret, GetToken
 from certwright.kit.outgoing import HttpClient, ServerRules, ServerTls, quote
 from certwright.kube.api.errors import ApiError, Forbidden, NotFound, Unreachable
 from certwright.kube.client.rest import Client
-from certwright.kube.client.transport import whole_body
+from certwright.kube.util.http_messages import whole_body
 from certwright.resources import operator_policy
 from certwright.resources.operator_policy import OperatorPolicy
 from certwright.resources.solver import RFC2136DNS, DNS01Solver, ExecSolver, HTTP01Solver

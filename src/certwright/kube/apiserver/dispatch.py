@@ -26,7 +26,7 @@ from certwright.kube.apiserver.requests import forms, selectors
 from certwright.kube.apiserver.verbs import creates, deletes, paging, reads, scale, updates
 from certwright.kube.apiserver.verbs.access_reviews import AccessReviews
 from certwright.kube.apiserver.verbs.watch import Watches
-from certwright.kube.util.http_messages import Response
+from certwright.kube.util.http_messages import Response, close_stream
 
 _TEXT = {"content-type": "text/plain; charset=utf-8", "x-content-type-options": "nosniff"}
 
@@ -97,7 +97,7 @@ async def unfit(call: Call, response: Response) -> Response | None:
     if plural == many or (call.verb == "watch" and not plural):
         return None
     if response.stream is not None:
-        await close_stream(response)
+        await close_stream(response.stream)
         if call.verb == "watch":
             return Response(200, forms.headers(call), b"")
     return forms.failure(_wrong_number(call.definition, many=many), call.warnings)
@@ -120,13 +120,6 @@ def _go_type(definition: ResourceDefinition, suffix: str) -> str:
     """The name of the Go type that Kubernetes stores these objects in."""
     package = definition.group.partition(".")[0] if definition.group else "core"
     return f"*{package}.{definition.kind}{suffix}"
-
-
-async def close_stream(response: Response) -> None:
-    """Close a stream that will not be read."""
-    close = getattr(response.stream, "aclose", None)
-    if close is not None:
-        await close()
 
 
 _ACROSS_NAMESPACES = frozenset({"list", "watch"})

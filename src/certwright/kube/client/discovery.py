@@ -14,8 +14,8 @@ import msgspec
 from certwright.kube.api.errors import ApiError, NoApi, NotFound
 from certwright.kube.api.kinds import Kind
 from certwright.kube.client.rest import Client
-from certwright.kube.client.transport import whole_body
 from certwright.kube.util.decoders import json_decoder
+from certwright.kube.util.http_messages import whole_body
 
 DictKind = Kind[dict[str, Any]]
 _AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json"

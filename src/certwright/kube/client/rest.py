@@ -18,7 +18,7 @@ from certwright.kube.api import codec, errors
 from certwright.kube.api.kinds import AnyKind, Kind
 from certwright.kube.client.listing import PAGE, Listing, RawPage, decode_item, read_page
 from certwright.kube.client.paths import collection_path, for_write, object_path, with_query, without_empty
-from certwright.kube.client.transport import Transport, close_stream, retry_after_s, whole_body
+from certwright.kube.client.transport import Transport, retry_after_s
 from certwright.kube.client.watch import (
     BOOKMARK,
     Batch,
@@ -30,7 +30,7 @@ from certwright.kube.client.watch import (
 )
 from certwright.kube.util.clock import Clock, SystemClock
 from certwright.kube.util.decoders import decoded_or_none, json_decoder
-from certwright.kube.util.http_messages import Response
+from certwright.kube.util.http_messages import Response, close_stream, whole_body
 
 T = TypeVar("T")
 

@@ -18,9 +18,9 @@ from collections.abc import Mapping
 from contextvars import ContextVar
 
 from certwright.kube.api.errors import Unreachable
-from certwright.kube.client.transport import Transport, retry_after_s, whole_body
+from certwright.kube.client.transport import Transport, retry_after_s
 from certwright.kube.util.clock import Clock
-from certwright.kube.util.http_messages import Response
+from certwright.kube.util.http_messages import Response, whole_body
 
 _log = logging.getLogger(__name__)
 

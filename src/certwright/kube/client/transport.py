@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol, runtime_checkable
 
 from certwright.kube.util import http_messages
@@ -63,20 +63,3 @@ def retry_after_s(response: http_messages.Response) -> float | None:
         return max(0.0, (until - begun).total_seconds())
     except (ValueError, TypeError):
         return None
-
-
-async def close_stream(stream: AsyncIterator[bytes]) -> None:
-    """Close the stream of a response, read to its end or not."""
-    aclose = getattr(stream, "aclose", None)
-    if aclose is not None:
-        await aclose()
-
-
-async def whole_body(response: http_messages.Response) -> bytes:
-    """The body of a response, gathered if it comes in chunks. Raises `Unreachable`."""
-    if response.stream is None:
-        return response.body
-    try:
-        return b"".join([chunk async for chunk in response.stream])
-    finally:
-        await close_stream(response.stream)

@@ -86,3 +86,20 @@ class Response(msgspec.Struct):
 
 Handler = Callable[[Request], Awaitable[Response]]
 """Handles any request; never raises except `asyncio.CancelledError`."""
+
+
+async def close_stream(stream: AsyncIterator[bytes] | None) -> None:
+    """Close the stream of a response, read to its end or not."""
+    close = getattr(stream, "aclose", None)
+    if close is not None:
+        await close()
+
+
+async def whole_body(response: Response) -> bytes:
+    """The body of a response, gathered if it comes in chunks. Raises what the stream raises."""
+    if response.stream is None:
+        return response.body
+    try:
+        return b"".join([chunk async for chunk in response.stream])
+    finally:
+        await close_stream(response.stream)

@@ -34,7 +34,7 @@ from certwright.kube.apiserver.representations import tables
 from certwright.kube.apiserver.verbs.watch import failure_line
 from certwright.kube.apiserver.webhooks.client import CallFailed, WebhookClient
 from certwright.kube.store.contract import Damages, Encode, Key, ListOptions, Page, Row, Store, Watch
-from certwright.kube.util.http_messages import Response
+from certwright.kube.util.http_messages import Response, close_stream
 
 MAX_REVIEWS = 64
 """How many objects one request may have converted for field management."""
@@ -160,8 +160,7 @@ class Conversions:
         except Exception as error:
             yield b"".join([*lines, failure_line(error)])
         finally:
-            if (close := getattr(stream, "aclose", None)) is not None:
-                await close()
+            await close_stream(stream)
 
     async def _of_event(self, definition: ResourceDefinition, event: Json) -> Json:
         obj: Json = event["object"]

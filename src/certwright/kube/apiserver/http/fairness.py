@@ -33,7 +33,7 @@ from certwright.kube.apiserver.model.registry import Registry
 from certwright.kube.apiserver.model.routes import Line, Route
 from certwright.kube.store.contract import Row, Store
 from certwright.kube.util.fair_queue import FairQueue
-from certwright.kube.util.http_messages import Caller, Identity, Response
+from certwright.kube.util.http_messages import Caller, Identity, Response, close_stream
 
 LONGEST_WAIT_S = 15.0
 """Longest time in a queue before a request is rejected: a quarter of a request's time, as in Kubernetes."""
@@ -349,6 +349,4 @@ class _Seated:
     async def aclose(self) -> None:
         """Stop; idempotent."""
         self._seats.leave()
-        close = getattr(self._chunks, "aclose", None)
-        if close is not None:
-            await close()
+        await close_stream(self._chunks)

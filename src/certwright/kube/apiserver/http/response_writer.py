@@ -26,7 +26,7 @@ from certwright.kube.api import naming
 from certwright.kube.apiserver.model.negotiation import JSON
 from certwright.kube.apiserver.model.routes import is_watch
 from certwright.kube.util.clock import Clock
-from certwright.kube.util.http_messages import HEARTBEAT, PushStream, Request, Response
+from certwright.kube.util.http_messages import HEARTBEAT, PushStream, Request, Response, close_stream
 
 GZIP_FROM = 128 * 1024
 """Answers above this size are compressed for clients that accept gzip, as in Kubernetes."""
@@ -327,8 +327,8 @@ class ResponseWriter(asyncio.Protocol):
             response.headers["transfer-encoding"] = "chunked"
         self._has_begun = True
         async with AsyncExitStack() as ends:
-            ends.push_async_callback(_close, stream)
-            ends.push_async_callback(_close, chunks)
+            ends.push_async_callback(close_stream, stream)
+            ends.push_async_callback(close_stream, chunks)
             # Every request gets an answer, also during shutdown.
             self._write(head(response))
             if isinstance(stream, PushStream):
@@ -366,9 +366,3 @@ class ResponseWriter(asyncio.Protocol):
             return False
         self.transport.write(shared_chunk(data))
         return True
-
-
-async def _close(stream: AsyncIterator[bytes]) -> None:
-    close = getattr(stream, "aclose", None)
-    if close is not None:
-        await close()

@@ -25,7 +25,7 @@ from certwright.kube.apiserver.protobuf import codec
 from certwright.kube.apiserver.protobuf import fields as protobuf_fields
 from certwright.kube.apiserver.protobuf.wire import put_piece
 from certwright.kube.util.decoders import json_decoder
-from certwright.kube.util.http_messages import PushStream, Request, Response, Write
+from certwright.kube.util.http_messages import PushStream, Request, Response, Write, close_stream, whole_body
 
 _log = logging.getLogger(__name__)
 _KEPT_BYTES = 32 * 1024  # Upper bound of a chunk whose frames are cached for the next watcher.
@@ -81,7 +81,7 @@ def _may_want_other(request: Request) -> bool:
 async def _convert_response(request: Request, response: Response, wire: str) -> Response:
     if wire == YAML:
         return await _as_yaml(response)
-    body = await _full_body(response)
+    body = await whole_body(response)
     try:
         encoded = await _encode(body)
     except codec.NoSuchForm:
@@ -93,7 +93,7 @@ async def _convert_response(request: Request, response: Response, wire: str) -> 
 
 
 async def _as_yaml(response: Response) -> Response:
-    body = await _full_body(response)
+    body = await whole_body(response)
     text = await asyncio.to_thread(_yaml, body)
     response.headers["content-type"] = YAML
     return Response(response.status, response.headers, text)
@@ -107,22 +107,6 @@ def _yaml(body: bytes) -> bytes:
     items = [write_yaml([decode_json(raw)]).encode() for raw in head.items]
     start, end = {"apiVersion": head.api_version}, {"kind": head.kind, "metadata": head.metadata}
     return b"".join([write_yaml(start).encode(), b"items:\n", *items, write_yaml(end).encode()])
-
-
-async def _full_body(response: Response) -> bytes:
-    """The complete response: the length of a message must be known before it is sent."""
-    if response.stream is None:
-        return response.body
-    try:
-        return b"".join([chunk async for chunk in response.stream])
-    finally:
-        await _close(response.stream)
-
-
-async def _close(stream: AsyncIterator[bytes]) -> None:
-    close = getattr(stream, "aclose", None)
-    if close is not None:
-        await close()
 
 
 async def _encode(body: bytes) -> bytes:
@@ -164,7 +148,7 @@ class Frames:
 
     async def aclose(self) -> None:
         """Stop; harmless when repeated."""
-        await _close(self._lines)
+        await close_stream(self._lines)
 
 
 def _frames(chunk: bytes) -> bytes:
