@@ -80,7 +80,6 @@ class Process:
         return lines
 
     def kill(self, number: signal.Signals) -> None:
-        """Send it a signal."""
         self._process.send_signal(number)
 
     def rest(self) -> Outcome:

@@ -28,7 +28,6 @@ HERE = ("--kubeconfig", "one/kubeconfig")
 
 @pytest.fixture
 def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Etcd]:
-    """An empty etcd."""
     with running_etcd(tmp_path_factory.mktemp("etcd")) as server:
         yield server
 
@@ -41,7 +40,6 @@ def served(start: Start, data_dir: str, *flags: str) -> Process:
 
 
 def stopped(process: Process) -> None:
-    """End a server."""
     process.kill(signal.SIGTERM)
     assert process.rest().status == 0
 

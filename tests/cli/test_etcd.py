@@ -41,7 +41,6 @@ Start = Callable[..., Process]
 
 @pytest.fixture
 def etcd(tmp_path: Path) -> Iterator[Etcd]:
-    """An empty etcd."""
     with running_etcd(tmp_path) as server:
         yield server
 
@@ -176,7 +175,6 @@ def yaml(kind: str, name: str, spec: dict[str, object]) -> str:
 
 
 def certificate(name: str, issuer: str, **fields: object) -> str:
-    """One Certificate."""
     spec = {"secretName": name, "issuerRef": {"name": issuer}, "privateKey": {"algorithm": "ECDSA"}}
     return yaml("Certificate", name, {"dnsNames": [f"{name}.example.com"], **spec, **fields})
 

@@ -79,13 +79,11 @@ class Daemon:
                 await asyncio.sleep(0.02)
 
     async def create(self, kind: Kind[Any], name: str, spec: dict[str, Any]) -> None:
-        """Make an object."""
         meta = {"name": name} | ({"namespace": "default"} if kind.namespaced else {})
         manifest = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": meta, "spec": spec}
         await self.client.create(kind, codec.from_dict(kind, manifest))
 
     async def certificate(self, name: str) -> None:
-        """Make a Certificate."""
         spec = {
             "secretName": name,
             "dnsNames": [f"{name}.example.org", f"www.{name}.example.org"],

@@ -129,13 +129,11 @@ class Daemon:
         await self.client.close()
 
     async def close(self) -> None:
-        """Kill it."""
         if self._process is not None:
             self._process.close()
         await self.client.close()
 
     async def create(self, kind: Kind[Any], name: str, spec: dict[str, Any]) -> None:
-        """Create an object."""
         meta = {"name": name, "namespace": "default"}
         body = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": meta, "spec": spec}
         await self.client.create(kind, codec.from_dict(kind, body))

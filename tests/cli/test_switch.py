@@ -43,12 +43,10 @@ def test_a_cluster_is_read_before_the_switch(cli: Cli, namespace: str) -> None:
 
 
 def issuer(spec: Json, name: str = "le") -> Issuer:
-    """An Issuer."""
     return codec.from_dict(ISSUERS, {"metadata": {"name": name, "namespace": "default"}, "spec": spec})
 
 
 def cluster_issuer(spec: Json) -> ClusterIssuer:
-    """A ClusterIssuer."""
     return codec.from_dict(CLUSTER_ISSUERS, {"metadata": {"name": "le"}, "spec": spec})
 
 
@@ -125,7 +123,6 @@ def deployment(component: str, *args: str, replicas: int = 1, image: str = "") -
 
 
 def webhook(kind: str = "ValidatingWebhookConfiguration", name: str = "cm-cert-manager-webhook") -> Json:
-    """cert-manager's webhook configuration."""
     return {"kind": kind, "metadata": {"name": name}}
 
 

@@ -173,7 +173,6 @@ RULES = "x-kubernetes-validations"
 
 
 def text(length: int, **more: Any) -> Json:
-    """A short string."""
     return {"type": "string", "maxLength": length, **more}
 
 

@@ -20,7 +20,6 @@ class Daemon:
 
     @property
     def url(self) -> str:
-        """Where it listens."""
         lines = (line.strip() for line in self.kubeconfig.read_text().splitlines())
         return next(line.removeprefix("server: ") for line in lines if line.startswith("server: "))
 

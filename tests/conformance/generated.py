@@ -210,7 +210,6 @@ class Pair(RuleBasedStateMachine):
             await watches[-1].opened()
 
     def path(self, where: str) -> str:
-        """The collection."""
         target = self.space["one"]
         return {
             "cluster": GAUGES_PATH,

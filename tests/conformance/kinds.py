@@ -305,7 +305,6 @@ def widget(name: str, /, *, meta: Json | None = None, **spec: Any) -> Json:
 
 
 def gauge(name: str, /, *, meta: Json | None = None, **spec: Any) -> Json:
-    """A Gauge."""
     return {
         "apiVersion": "test.dev/v1",
         "kind": "Gauge",
@@ -315,7 +314,6 @@ def gauge(name: str, /, *, meta: Json | None = None, **spec: Any) -> Json:
 
 
 def rule(name: str, /, **spec: Any) -> Json:
-    """A Rule."""
     return {
         "apiVersion": "cel.test.dev/v1",
         "kind": "Rule",
@@ -325,7 +323,6 @@ def rule(name: str, /, **spec: Any) -> Json:
 
 
 def twin(name: str, /, *, version: str = "v1", **spec: Any) -> Json:
-    """A Twin."""
     return {"apiVersion": f"test.dev/{version}", "kind": "Twin", "metadata": {"name": name}, "spec": spec}
 
 

@@ -266,15 +266,12 @@ class Caller:
         }
 
     async def get(self, target: str, /, **named: Any) -> Answer:
-        """GET."""
         return await self.call("GET", target, **named)
 
     async def post(self, target: str, body: Any, /, **named: Any) -> Answer:
-        """POST."""
         return await self.call("POST", target, body, **named)
 
     async def put(self, target: str, body: Any, /, **named: Any) -> Answer:
-        """PUT."""
         return await self.call("PUT", target, body, **named)
 
     async def patch(self, target: str, body: Any, kind: str = "merge", /, **named: Any) -> Answer:
@@ -288,12 +285,10 @@ class Caller:
         return await self.call("PATCH", target, body, content_type=media, **named)
 
     async def delete(self, target: str, body: Any = None, /, **named: Any) -> Answer:
-        """DELETE."""
         return await self.call("DELETE", target, body, **named)
 
     @asynccontextmanager
     async def watch(self, target: str, **named: str) -> AsyncIterator[Events]:
-        """An open watch."""
         headers = {name.replace("_", "-"): value for name, value in named.items()}
         headers.setdefault("user-agent", self.agent)
         headers.setdefault("accept", "application/json")
@@ -386,7 +381,6 @@ class Events:
         self._caller.transcript.append(Exchange(self._caller.scrub.text(asked), content))
 
     async def close(self) -> None:
-        """Stop to watch."""
         self._task.cancel()
         with suppress(asyncio.CancelledError):
             await self._task

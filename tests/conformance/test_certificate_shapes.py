@@ -204,7 +204,6 @@ async def suite(opened: Suite) -> AsyncIterator[Suite]:
 
 @pytest.fixture
 async def ca() -> AsyncIterator[Suite]:
-    """A CA alone."""
     async with open_suite(SUITES[0]) as made:
         yield made
 

@@ -67,7 +67,6 @@ class Subject:
         return http.client.HTTPSConnection(place.hostname, place.port, context=context)
 
     def headers(self, content_type: str = "application/json") -> dict[str, str]:
-        """Those of a request."""
         login = {"authorization": f"Bearer {self.token}"} if self.token else {}
         return {"content-type": content_type, **login}
 
@@ -113,7 +112,6 @@ class _Api:
         self._connection = subject.connect()
 
     def close(self) -> None:
-        """Close the connection."""
         self._connection.close()
 
     def send(self, method: str, path: str, body: Any = None, content_type: str = "application/json") -> Any:

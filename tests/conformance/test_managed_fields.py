@@ -177,7 +177,6 @@ async def _both(oracle: Oracle, runner: asyncio.Runner) -> AsyncIterator[Both]:
 
 @pytest.fixture(scope="module")
 def both(oracle: Oracle) -> Iterator[Both]:
-    """Both servers, ready."""
     with asyncio.Runner() as runner:
         opening = _both(oracle, runner)
         yield runner.run(opening.__aenter__())

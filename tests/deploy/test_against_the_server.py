@@ -25,7 +25,6 @@ RBAC = "rbac.authorization.k8s.io"
 
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    """One server without controllers."""
     require("kubectl")
     with running_daemon(tmp_path_factory.mktemp("deploy"), "--controllers", "") as server:
         assert server.run("kubectl", "create", "namespace", "certwright").returncode == 0

@@ -71,7 +71,6 @@ class Running:
         process.wait()
 
     def stop(self) -> None:
-        """End all."""
         for process in self._processes.values():
             process.send_signal(signal.SIGKILL)
         for process in self._processes.values():

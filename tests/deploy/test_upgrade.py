@@ -54,7 +54,6 @@ class Cluster:
         return set(self.kubectl("get", kind, "--all-namespaces", "--output=name").split())
 
     def deployment(self) -> Json:
-        """The controller's Deployment."""
         loaded: Json = json.loads(
             self.kubectl("get", "deployment", f"{RELEASE}-cert-manager", "-n", NAMESPACE, "-o", "json")
         )

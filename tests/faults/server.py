@@ -34,7 +34,6 @@ class Answer:
 
     @property
     def json(self) -> Any:
-        """The body's value."""
         return json.loads(self.text)
 
 
@@ -53,7 +52,6 @@ class Server:
 
     @property
     def log(self) -> Path:
-        """What it has printed."""
         return self.folder / "serve.log"
 
     async def start(self) -> None:
@@ -83,7 +81,6 @@ class Server:
 
     @property
     def url(self) -> str:
-        """Its address."""
         return f"https://127.0.0.1:{self._port}"
 
     @property
@@ -93,7 +90,6 @@ class Server:
 
     @property
     def session(self) -> aiohttp.ClientSession:
-        """An administrator's connections."""
         assert self._session is not None, "it has been started"
         return self._session
 
@@ -112,7 +108,6 @@ class Server:
             self.deaths += 1
 
     async def close(self) -> None:
-        """End it for good."""
         self.kill()
         if self._session is not None:
             await self._session.close()
@@ -130,6 +125,5 @@ async def running(folder: Path, *flags: str) -> AsyncIterator[Server]:
 
 
 def config_map(name: str, *, revision: str = "", **data: str) -> dict[str, Any]:
-    """A small object."""
     meta = {"name": name} | ({"resourceVersion": revision} if revision else {})
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": data}

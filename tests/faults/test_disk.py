@@ -58,7 +58,6 @@ async def check_recovery(server: Server, written: set[str]) -> None:
 
 
 def names(answer: Answer) -> set[str]:
-    """Of our objects."""
     assert answer.status == 200, answer.text
     return {item["metadata"]["name"] for item in answer.json["items"]} - {"kube-root-ca.crt"}
 

@@ -55,12 +55,10 @@ class Subject:
 
     @property
     def name(self) -> str:
-        """The object's name."""
         return str(self.body["metadata"]["name"])
 
     @property
     def path(self) -> str:
-        """The object's path."""
         return f"{self.collection}/{self.name}"
 
     @property
@@ -72,7 +70,6 @@ class Subject:
     async def send(
         self, method: str, path: str, body: bytes = b"", sent: str = _JSON, accept: str = _JSON
     ) -> tuple[int, bytes]:
-        """One request."""
         headers = {"content-type": sent, "accept": accept}
         limit = aiohttp.ClientTimeout(total=_WITHIN_S)
         session = self.server.session

@@ -18,7 +18,6 @@ _WITHIN_S = 60.0
 
 
 def delete_directory(data: Path) -> None:
-    """All of it."""
     shutil.rmtree(data)
 
 

@@ -287,7 +287,6 @@ def wide(count: int, field: dict[str, Any]) -> dict[str, Any]:
 
 
 def nested(depth: int, word: str) -> dict[str, Any]:
-    """Schemas in schemas."""
     schema: dict[str, Any] = {"type": "string"}
     for _ in range(depth):
         schema = {"type": "array", "items": schema} if word == "items" else an_object(a=schema)

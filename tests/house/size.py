@@ -29,7 +29,6 @@ def weigh() -> dict[str, tuple[int, int]]:
 
 
 def figures() -> dict[str, tuple[int, int]]:
-    """What size.toml allows."""
     return {name: (lines, modules) for name, (lines, modules) in tomllib.loads(FILE.read_text()).items()}
 
 

@@ -13,7 +13,6 @@ from certwright.kube.util.fair_queue import FairQueue, FairSemaphore
 
 
 def started(queue: FairQueue[str]) -> list[str]:
-    """What starts now."""
     keys = []
     while (key := queue.pop()) is not None:
         keys.append(key)

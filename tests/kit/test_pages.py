@@ -13,20 +13,17 @@ from support.waiting import until
 
 
 async def hello() -> Page:
-    """A page."""
     return Page("text/plain", b"hello\n")
 
 
 @pytest.fixture
 async def pages() -> AsyncIterator[Pages]:
-    """One page at /hello."""
     serving = await serve_pages("127.0.0.1", 0, {"/hello": hello})
     yield serving
     await serving.close()
 
 
 async def ask(pages: Pages, request: bytes) -> bytes:
-    """All that is answered."""
     reader, writer = await asyncio.open_connection("127.0.0.1", pages.port)
     try:
         writer.write(request)

@@ -22,7 +22,6 @@ def start(*command: str) -> Popen[bytes]:
 
 
 async def see_through(process: Popen[bytes], *, most: int = 100, timeout_s: float = 60.0) -> bytes:
-    """What it says last."""
     assert process.stderr is not None
     return await last_words(process, process.stderr, most=most, timeout_s=timeout_s)
 

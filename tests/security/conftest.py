@@ -167,13 +167,11 @@ class Server:
         return outcome.err
 
     def close(self) -> None:
-        """Have it gone."""
         if self._process is not None:
             self._process.close()
 
     @property
     def kubeconfig(self) -> Path:
-        """The administrator's."""
         return self.folder / "data" / "kubeconfig"
 
     @property

@@ -13,7 +13,6 @@ from security.conftest import Server
 
 
 def mode(path: Path) -> int:
-    """The permissions."""
     return stat.S_IMODE(path.stat().st_mode)
 
 

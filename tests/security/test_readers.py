@@ -98,7 +98,6 @@ def review(data: bytes) -> None:
 
 
 def kubeconfig(data: bytes) -> None:
-    """Read a kubeconfig."""
     (FILES / "config").write_bytes(data)
     kubeconfig_file.read(FILES / "config")
 

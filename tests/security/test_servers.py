@@ -34,7 +34,6 @@ _TEXT = b"HTTP/1.1 %s\r\nContent-Type: %s\r\n%sContent-Length: %d\r\nConnection:
 
 
 def answer(status: str, kind: str, body: str, headers: str = "") -> bytes:
-    """An HTTP response."""
     return _TEXT % (status.encode(), kind.encode(), headers.encode(), len(body), body.encode())
 
 

@@ -39,7 +39,6 @@ class AcmeProxy:
     _session: aiohttp.ClientSession | None = None
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
-        """Pass on one request."""
         assert self._session is not None
         kind = request.path.split("/")[1]
         url = self.pebble.directory.removesuffix("/dir") + request.path_qs

@@ -101,7 +101,6 @@ class AcmeWorld:
         await self.create(CLUSTER_ISSUERS, {"metadata": {"name": name}, "spec": {"acme": spec}})
 
     async def certificate(self, name: str, *dns_names: str, issuer: str = "acme", **spec: Any) -> None:
-        """Make a Certificate."""
         certificate_spec = {
             "secretName": name,
             "dnsNames": list(dns_names),
@@ -160,7 +159,6 @@ class AcmeWorld:
         return [challenge for challenge in challenges if challenge.metadata.name.startswith(name)]
 
     async def secret(self, name: str, data: Mapping[str, bytes], namespace: str = "default") -> None:
-        """Make a Secret."""
         encoded = {key: _base64(value) for key, value in data.items()}
         await self.create(SECRETS, {"metadata": {"name": name, "namespace": namespace}, "data": encoded})
 

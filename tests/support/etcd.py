@@ -86,7 +86,6 @@ class Etcd:
         self._signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let it go on."""
         self._signal(signal.SIGCONT)
 
     def maintain(self, what: str, **fields: str) -> Any:
@@ -98,7 +97,6 @@ class Etcd:
             return json.load(answer)
 
     def close(self) -> None:
-        """End it."""
         if self._process is not None:
             self.resume()
             stop(self._process)

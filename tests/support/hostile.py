@@ -16,7 +16,6 @@ _HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n"
 
 
 async def silent(_writer: asyncio.StreamWriter) -> None:
-    """Never answers."""
     await asyncio.get_running_loop().create_future()
 
 
@@ -41,7 +40,6 @@ async def endless(writer: asyncio.StreamWriter) -> None:
 
 
 async def not_http(writer: asyncio.StreamWriter) -> None:
-    """Another protocol."""
     writer.write(b"220 mail.internal.example ESMTP\r\n")
     await writer.drain()
     writer.close()

@@ -82,7 +82,6 @@ class Log:
         return log[len(log) - self._n] + self._w if len(log) >= self._n else None
 
     def take(self, whose: str, now: datetime) -> None:
-        """Write one down."""
         self._log[whose].append(now)
 
 
@@ -127,7 +126,6 @@ class LimitedCa:
                 self._counters[name].take(whose, now)
 
     def issue(self, account: str, names: tuple[str, ...], now: datetime) -> None:
-        """Sign a certificate."""
         for name, whose in self._whose(account, names):
             if name != "orders" and not self._counts_early:
                 self._counters[name].take(whose, now)

@@ -93,7 +93,6 @@ class Bao:
         wait_for(self._is_active, self.process, self.folder / "log", what="become active")
 
     def seal(self) -> None:
-        """Seal the server."""
         self.call("PUT", "sys/seal", {})
 
     def count(self, what: str) -> int:

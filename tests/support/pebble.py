@@ -198,7 +198,6 @@ def running_pebble(
 
 @contextlib.contextmanager
 def serving(folder: Path, host: str, port: int) -> Iterator[None]:
-    """Serve the folder there."""
     server = ThreadingHTTPServer((host, port), functools.partial(_Quiet, directory=str(folder)))
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()

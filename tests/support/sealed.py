@@ -19,15 +19,12 @@ class Keys:
         self.keys = keys
 
     def load(self) -> tuple[bytes, ...]:
-        """What there is."""
         return self.keys
 
     def make(self) -> None:
-        """One more, in front."""
         self.keys = (os.urandom(KEY_BYTES), *self.keys)
 
     def keep_first(self) -> None:
-        """Only that one."""
         self.keys = self.keys[:1]
 
 

@@ -191,7 +191,6 @@ class World:
         return (await self.client.list(EVENTS, namespace)).items
 
     async def close(self) -> None:
-        """Stop everything."""
         setattr(offload, "executor", self._threads)  # noqa: B010 - see __init__
         await self.stop_controllers()
         await self.server.close()
@@ -267,7 +266,6 @@ async def eventually(true: Callable[[], Awaitable[bool]], *, within_s: float = 6
 
 @asynccontextmanager
 async def live_world(**options: Any) -> AsyncIterator[LiveWorld]:
-    """A running world."""
     world = LiveWorld(await started_store("world", start_once), TestClock(START))
     try:
         await world.start_server()

@@ -63,7 +63,6 @@ class Names:
 
     @property
     def name(self) -> x509.Name:
-        """The subject."""
         rdns = [
             x509.RelativeDistinguishedName([x509.NameAttribute(oid, value) for value in self.subject[entry]])
             for entry, oid in _SUBJECT.items()
@@ -80,7 +79,6 @@ class Names:
 
     @property
     def alternative(self) -> x509.SubjectAlternativeName | None:
-        """The alternative names."""
         general_names: list[x509.GeneralName] = [x509.DNSName(name) for name in self.dns]
         general_names += [x509.RFC822Name(email) for email in self.emails]
         general_names += [x509.IPAddress(ip_address(address)) for address in self.ips]
@@ -148,7 +146,6 @@ class Authority:
 
 
 def root(common_name: str, begin: datetime, life: timedelta) -> Authority:
-    """A root."""
     key, names = new_key(), Names(common_name=common_name, is_ca=True)
     bare = Authority(names.name, key, b"")
     return Authority(names.name, key, bare.sign(key, names, begin, life))

@@ -100,13 +100,11 @@ class Case:
 
     @property
     def spec(self) -> Json:
-        """The Certificate's spec."""
         body: Json = self.certificate["spec"]
         return body
 
     @property
     def status(self) -> Json:
-        """The Certificate's status."""
         body: Json = self.certificate.get("status", {})
         return body
 
@@ -117,7 +115,6 @@ class Case:
 
     @property
     def notes(self) -> Json:
-        """The Secret's annotations."""
         assert self.secret is not None
         notes: Json = self.secret["metadata"].get("annotations", {})
         return notes

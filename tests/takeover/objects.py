@@ -61,7 +61,6 @@ def meta(kind: str, name: str, namespace: str = NAMESPACE, **more: Any) -> Json:
 
 
 def owner(kind: str, name: str, *, api: str = "cert-manager.io/v1", namespace: str = NAMESPACE) -> Json:
-    """A controller reference."""
     return {
         "apiVersion": api,
         "kind": kind,
@@ -177,7 +176,6 @@ class Issued:
         }
 
     def secret(self) -> Json:
-        """The target Secret."""
         data = {"tls.crt": self.chain, "tls.key": key_pem(self.key, self.encoding), **self.secret_data}
         if self.has_ca:
             data["ca.crt"] = ROOT.pem
@@ -316,7 +314,6 @@ def issued() -> Json:
 
 
 def pending(message: str) -> Json:
-    """The request waits."""
     return condition("Ready", "False", "Pending", message)
 
 

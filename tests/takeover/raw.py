@@ -30,5 +30,4 @@ async def objects(world: World, plural: str) -> list[Json]:
 
 
 async def everything(world: World) -> list[Json]:
-    """All that concerns us."""
     return [obj for plural in GROUPS for obj in await objects(world, plural)]

@@ -190,7 +190,6 @@ def without_paths(folder: Path, work: Path, pebble: Pebble) -> None:
 
 
 def main() -> None:
-    """Make all of them."""
     profiles = {"default": {"description": "20 years", "validityPeriod": YEARS}}
     with tempfile.TemporaryDirectory() as name, running_pebble(profiles=profiles) as pebble:
         work, bundle = Path(name), Path(name) / "pebble.pem"

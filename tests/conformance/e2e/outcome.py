@@ -30,7 +30,6 @@ class Outcome:
     broken: str = ""
 
     def passed(self) -> int:
-        """How many passed."""
         return sum(case.state == "passed" for case in self.cases)
 
     def wrong(self) -> Iterator[str]:

@@ -46,7 +46,6 @@ class FakeHost:
         raise NotImplementedError
 
     def new_id(self) -> str:
-        """Another ID."""
         self._made += 1
         return f"id-{self._made}"
 

@@ -94,7 +94,6 @@ class _Handler(BaseHTTPRequestHandler):
 
 @contextlib.contextmanager
 def fake_venafi() -> Iterator[FakeVenafi]:
-    """A running fake."""
     authority = trustme.CA()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert("127.0.0.1", "localhost").configure_cert(context)

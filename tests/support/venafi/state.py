@@ -103,7 +103,6 @@ class State:
     issuing: Authority | None = None
 
     def new_token(self) -> str:
-        """An access token."""
         token = f"token-{uuid.uuid4()}"
         self.tokens[token] = time.monotonic() + self.token_s
         return token
