@@ -17,8 +17,8 @@ from certwright.kube.util.durations import doubled
 from certwright.kube.util.http_messages import Request, Response
 from certwright.resources.causes import Cause, Why
 from certwright.resources.table import CERTIFICATES
+from controllers.external_issuer import ISSUER, add_external_issuer
 from controllers.scene import Scene, make_certificate
-from controllers.somebody import ISSUER, move_in
 from support.world import CONTROLLER, START, World
 
 HOUR = timedelta(hours=1)
@@ -44,7 +44,7 @@ async def test_no_certificate_ends_while_its_ca_is_out(world: World, life: float
     """A CA that is out for 40 hours, from the moment at which certificates of 160 hours are due for renewal:
     by the design's waits the attempts are 1, 3, 7, 15, 31 and 63 hours later, ten hours after the end."""
     end = START
-    somebody = await move_in(
+    external = await add_external_issuer(
         world, lambda now: Why(Cause.UNAVAILABLE) if now > START and now < end else None, life=life * HOUR
     )
     # Not so many that by chance ten of them are due in one second: all of these would ask before the first
@@ -62,14 +62,14 @@ async def test_no_certificate_ends_while_its_ca_is_out(world: World, life: float
         certificate = await world.certificate(name)
         assert certificate.status.revision == 2, f"{name} has not been renewed in time"
         assert certificate.status.failed_issuance_attempts is None
-    attempts = Counter(key for moment, key in somebody.asked if begin <= moment < end)
+    attempts = Counter(key for moment, key in external.asked if begin <= moment < end)
     assert max(attempts.values()) < 20
 
 
 async def test_an_issuer_that_asks_for_time_gets_it(world: World) -> None:
     until = START + 5 * HOUR
     why = Why(Cause.RATE_LIMITED, "", until)
-    somebody = await move_in(world, lambda now: why if now < until else None)
+    external = await add_external_issuer(world, lambda now: why if now < until else None)
     await add(world, 1)
     await world.settle()
     assert await status_of(world, "c00000") == (
@@ -80,7 +80,7 @@ async def test_an_issuer_that_asks_for_time_gets_it(world: World) -> None:
     )
     await world.start_controllers()
     await world.advance(10 * HOUR)
-    assert [moment for moment, _ in somebody.asked] == [START, until]
+    assert [moment for moment, _ in external.asked] == [START, until]
     assert await world.is_ready("c00000")
 
 
@@ -88,20 +88,20 @@ async def test_a_request_that_cannot_succeed_waits_for_a_change_of_the_field_tha
     world: World,
 ) -> None:
     why: Why | None = Why(Cause.INVALID_REQUEST, "change spec.dnsNames: this CA refuses one of them")
-    somebody = await move_in(world, lambda _: why)
+    external = await add_external_issuer(world, lambda _: why)
     await add(world, 1)
     await world.advance(31 * HOUR)
-    assert len(somebody.asked) == 1
+    assert len(external.asked) == 1
     reason, message = await status_of(world, "c00000")
     assert reason == "InvalidRequest"
     assert (
         "Next attempt at 2026-01-02T08:00:00Z; change spec.dnsNames: this CA refuses one of them" in message
     )
     await world.advance(HOUR)
-    assert len(somebody.asked) == 2
+    assert len(external.asked) == 2
     why = None
     await Scene(world).change_spec("c00000", dnsNames=["good.example.com"])
-    assert len(somebody.asked) == 3
+    assert len(external.asked) == 3
     assert await world.is_ready("c00000")
 
 
@@ -114,11 +114,11 @@ async def test_thousands_of_failing_certificates_attempt_nothing_early(world: Wo
     again and again: in the middle of its work, between two attempts, and while some fall due."""
     dice = random.Random(7)
     await world.stop_controllers()
-    somebody = await move_in(world, lambda _: Why())
+    external = await add_external_issuer(world, lambda _: Why())
     due = await let_them_have_failed(world, await add(world, FAILING), dice)
     await start_and_kill_at_random_moments(world, dice)
     first: dict[ObjectKey, datetime] = {}
-    for moment, key in somebody.asked:
+    for moment, key in external.asked:
         first.setdefault(key, moment)
     early = [key for key, moment in first.items() if moment < due[key]]
     assert early == []
@@ -178,14 +178,14 @@ def cut_off_after(writes: int, handler: Handler) -> Handler:
 async def test_a_fleet_whose_times_make_no_sense_neither_storms_nor_stops(world: World, last: str) -> None:
     await world.stop_controllers()
     end = START + 2 * HOUR
-    somebody = await move_in(world, lambda now: Why() if now < end else None)
+    external = await add_external_issuer(world, lambda now: Why() if now < end else None)
     names = await add(world, 30)
     for name in names:
         status = {"lastFailureTime": last, "failedIssuanceAttempts": 2**40}
         await world.client.patch(CERTIFICATES, name, "default", {"status": status}, subresource="status")
     await world.start_controllers()
     await world.advance(HOUR)
-    assert somebody.asked == []
+    assert external.asked == []
     await world.advance(40 * HOUR)
-    assert len(somebody.asked) == len(names)
+    assert len(external.asked) == len(names)
     assert all([await world.is_ready(name) for name in names])

@@ -16,8 +16,8 @@ from certwright.resources.certificate import Certificate
 from certwright.resources.names import RETRY
 from certwright.resources.retry import read_retry
 from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES
+from controllers.external_issuer import external, mark
 from controllers.scene import Scene, make_certificate
-from controllers.things import external, mark
 from issuers.authority import new_root
 from support.world import START, World
 

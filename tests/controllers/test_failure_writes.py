@@ -12,8 +12,8 @@ from certwright.resources.references import IssuerReference
 from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES
 from controllers.acme.fake_world import fake_world
 from controllers.crashes import Guillotine
+from controllers.external_issuer import mark
 from controllers.scene import make_certificate
-from controllers.things import mark
 from support.world import START, World
 
 HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)

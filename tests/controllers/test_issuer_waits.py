@@ -23,11 +23,11 @@ from certwright.resources.certificate import CertificateStatus
 from certwright.resources.issuer import Issuer, IssuerSpec
 from certwright.resources.request import CertificateRequestStatus
 from certwright.resources.table import CERTIFICATES, ISSUERS
+from controllers.external_issuer import mark
 from controllers.scene import SELF_SIGNED, Scene, make_issuer
 from controllers.test_metrics import scrape
 from controllers.test_request_flow import VAULT, make_request, no_secret
 from controllers.test_rules import certificate, request, snapshot
-from controllers.things import mark
 from support.world import START, World
 
 HOUR = timedelta(hours=1)

@@ -28,8 +28,8 @@ from certwright.resources.certificate import Certificate, CertificateStatus, Pri
 from certwright.resources.operator_policy import OperatorPolicy
 from certwright.resources.table import CERTIFICATES
 from controllers.crashes import Guillotine, Webhook
+from controllers.external_issuer import mark
 from controllers.scene import Scene, make_certificate
-from controllers.things import mark
 from support.world import CONTROLLER
 
 KEEP = PrivateKeySpec(algorithm="ECDSA", rotation_policy="Never")

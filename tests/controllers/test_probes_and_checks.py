@@ -12,9 +12,9 @@ from certwright.kube.api.meta import ObjectKey
 from certwright.resources.breaker import BreakerRecord, read_breaker
 from certwright.resources.references import IssuerReference
 from certwright.resources.table import CERTIFICATES, CLUSTER_ISSUERS
+from controllers.external_issuer import mark
 from controllers.fake_vault import SIGN, VaultWorld, vault_world
 from controllers.scene import make_certificate
-from controllers.things import mark
 from support.world import World
 
 SECOND, MINUTE = timedelta(seconds=1), timedelta(minutes=1)

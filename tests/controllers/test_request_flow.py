@@ -26,8 +26,8 @@ from certwright.resources.issuer import CAIssuer, IssuerSpec, VaultAuth, VaultIs
 from certwright.resources.references import IssuerReference, SecretKeySelector
 from certwright.resources.request import CertificateRequest, CertificateRequestSpec
 from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES, CLUSTER_ISSUERS, ISSUERS
+from controllers.external_issuer import external, mark
 from controllers.scene import Scene, make_ca_issuer, make_certificate, make_cluster_issuer, make_issuer
-from controllers.things import external, mark
 from issuers.authority import new_root
 from support.world import ADMIN, START, World, make_world
 
@@ -453,7 +453,7 @@ async def test_of_two_requests_for_one_revision_the_fitting_one_is_kept(world: W
 
 
 async def ask_a_thing_with_twin(world: World) -> None:
-    """Somebody adds a second request of the same revision to the one that waits."""
+    """ExternalIssuer adds a second request of the same revision to the one that waits."""
     await external(world)
     first = await world.get(CERTIFICATE_REQUESTS, "web-1")
     meta = msgspec.structs.replace(

@@ -22,8 +22,14 @@ from certwright.resources.issuer import CAIssuer, IssuerSpec
 from certwright.resources.references import IssuerReference
 from certwright.resources.request import CertificateRequest, CertificateRequestSpec
 from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES, ISSUERS
+from controllers.external_issuer import (
+    ask_a_thing,
+    external,
+    let_approve_external_kind,
+    mark,
+    serve_external_kind,
+)
 from controllers.scene import SELF_SIGNED, Scene, make_certificate, make_issuer
-from controllers.things import ask_a_thing, external, let_approve_things, mark, serve_things
 from issuers.authority import new_root
 from support.world import START, World, make_world
 
@@ -81,11 +87,11 @@ async def test_a_request_to_another_group_is_approved_and_left_to_its_issuer(wor
 
 
 async def test_a_request_that_we_may_not_approve_waits_for_somebody_who_may(world: World) -> None:
-    await serve_things(world)
+    await serve_external_kind(world)
     await ask_a_thing(world)
     assert (await Scene(world).requests())[0].status.conditions == ()
     assert "WaitingForApproval" in [event.reason for event in await world.events()]
-    await let_approve_things(world)
+    await let_approve_external_kind(world)
     await world.advance(timedelta(minutes=5))
     assert [c.type for c in (await Scene(world).requests())[0].status.conditions] == ["Approved"]
 

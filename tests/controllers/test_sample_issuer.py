@@ -22,8 +22,8 @@ from certwright.kube.util.http_messages import Identity
 from certwright.pki.certificates import read_chain
 from certwright.pki.keys import encode_private_key
 from certwright.resources.table import CERTIFICATES
+from controllers.external_issuer import admin_creates
 from controllers.scene import Scene
-from controllers.things import admin_creates
 from issuers.authority import Authority, new_root
 from support.world import START, World, make_world
 

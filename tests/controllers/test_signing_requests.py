@@ -29,8 +29,8 @@ from certwright.resources.request import (
     signer_of,
 )
 from certwright.resources.table import CERTIFICATE_SIGNING_REQUESTS, CLUSTER_ISSUERS, ISSUERS
+from controllers.external_issuer import admin_creates
 from controllers.scene import make_ca_issuer, make_cluster_issuer, make_issuer
-from controllers.things import admin_creates
 from issuers.authority import new_root
 from support.world import CONTROLLER, World, make_world
 
@@ -238,7 +238,7 @@ async def as_user(world: World, user: str, signer: str) -> CertificateSigningReq
     ref = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", **name}
     subject = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}
     await admin_creates(world, f"{path}/clusterrolebindings", metadata=name, roleRef=ref, subjects=[subject])
-    somebody = Identity(user, groups=("system:authenticated",))
+    external = Identity(user, groups=("system:authenticated",))
     client = Client(LocalTransport(world.server.handle, somebody), user_agent="test")
     await client.create(CERTIFICATE_SIGNING_REQUESTS, csr_for(signer))
     await world.settle()

@@ -8,15 +8,15 @@ from certwright.resources.causes import Why
 from certwright.resources.names import NOT_BEFORE, RETRY
 from certwright.resources.retry import RetryRecord, write_retry
 from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES
+from controllers.external_issuer import ISSUER, ExternalIssuer, add_external_issuer
 from controllers.scene import make_certificate
-from controllers.somebody import ISSUER, Somebody, move_in
 from support.world import START, World
 
 HOUR = timedelta(hours=1)
 
 
-async def _two_that_failed(world: World) -> Somebody:
-    issuer = await move_in(world, lambda now: Why() if now < START + HOUR / 2 else None)
+async def _two_that_failed(world: World) -> ExternalIssuer:
+    issuer = await add_external_issuer(world, lambda now: Why() if now < START + HOUR / 2 else None)
     for name in ("forged", "other"):
         await world.create(CERTIFICATES, make_certificate(name, "", issuer_ref=ISSUER))
     await world.settle()
@@ -48,7 +48,7 @@ async def test_a_retry_record_delays_no_certificate_whose_request_exists(world: 
 
 
 async def test_state_is_not_copied_from_a_certificate_to_its_request(world: World) -> None:
-    await move_in(world, lambda _: None)
+    await add_external_issuer(world, lambda _: None)
     made = make_certificate("web", "", issuer_ref=ISSUER)
     await world.stop_controllers()
     await world.create(CERTIFICATES, made)

@@ -15,7 +15,7 @@ from certwright.resources import names
 from certwright.resources.causes import Why
 from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES, ORDERS
 from controllers.acme.fake_world import FakeWorld
-from controllers.somebody import move_in
+from controllers.external_issuer import add_external_issuer
 from support.world import START, World
 
 _OBJECTS = Path(__file__).parents[1] / "before_annotations"
@@ -40,7 +40,7 @@ async def restore(world: World, file: str) -> None:
 
 async def test_certificates_that_failed_at_an_issuer_of_another_group_wait_as_before(world: World) -> None:
     await world.stop_controllers()
-    issuer = await move_in(world, lambda _: Why())
+    issuer = await add_external_issuer(world, lambda _: Why())
     await restore(world, "external.json")
     await world.start_controllers(issuer_attempts_per_hour=0)
     await world.advance(33 * HOUR)

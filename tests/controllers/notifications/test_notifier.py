@@ -18,9 +18,9 @@ from certwright.notifications.settings import (
 )
 from certwright.resources.issuer import CAIssuer, IssuerSpec
 from certwright.resources.table import CERTIFICATES, ISSUERS
+from controllers.external_issuer import external
 from controllers.scene import make_certificate, make_issuer
 from controllers.test_backoff_story import fail, succeed
-from controllers.things import external
 from support.world import World
 
 MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)

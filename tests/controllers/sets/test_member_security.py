@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
+from controllers.external_issuer import admin_creates
 
 from certwright.kube.api.errors import Forbidden
 from certwright.kube.client.local import LocalTransport
@@ -18,7 +19,6 @@ from controllers.acme.test_provenance import ISSUER, Tenant, _json, owner_of
 from controllers.scene import Scene, make_issuer
 from controllers.sets.test_acme_members import issue, ordered, second_of, set_world
 from controllers.sets.test_members import SET, make_set, signer_of
-from controllers.things import admin_creates
 from support.world import World, make_world
 
 BY_HAND = "*,-certificaterequests-approver"
