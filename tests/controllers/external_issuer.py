@@ -1,4 +1,4 @@
-"""An issuer of another program: its kind, what approvers and issuers do to a request, and one that answers."""
+"""An issuer of another program: its kind, what approvers and issuers do to a request, and one at work."""
 
 from __future__ import annotations
 

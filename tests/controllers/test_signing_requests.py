@@ -238,8 +238,8 @@ async def as_user(world: World, user: str, signer: str) -> CertificateSigningReq
     ref = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", **name}
     subject = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}
     await admin_creates(world, f"{path}/clusterrolebindings", metadata=name, roleRef=ref, subjects=[subject])
-    external = Identity(user, groups=("system:authenticated",))
-    client = Client(LocalTransport(world.server.handle, somebody), user_agent="test")
+    requester = Identity(user, groups=("system:authenticated",))
+    client = Client(LocalTransport(world.server.handle, requester), user_agent="test")
     await client.create(CERTIFICATE_SIGNING_REQUESTS, csr_for(signer))
     await world.settle()
     await decide(world, "Approved")
