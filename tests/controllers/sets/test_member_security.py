@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
-from controllers.external_issuer import admin_creates
 
 from certwright.kube.api.errors import Forbidden
 from certwright.kube.client.local import LocalTransport
@@ -16,6 +15,7 @@ from certwright.resources.references import IssuerReference
 from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES, ISSUER_SETS, ISSUERS, ORDERS
 from controllers.acme.fake_world import FakeWorld
 from controllers.acme.test_provenance import ISSUER, Tenant, _json, owner_of
+from controllers.external_issuer import admin_creates
 from controllers.scene import Scene, make_issuer
 from controllers.sets.test_acme_members import issue, ordered, second_of, set_world
 from controllers.sets.test_members import SET, make_set, signer_of
