@@ -113,25 +113,20 @@ class DefinitionControllers:
         if row is None:
             return False
         old = outline(definition, row)
-        status = self._next(old)
+        now = self._backend.timestamp()
+        accepted = [names for its, names in self._names.values() if its == old["spec"]["group"]]
+        words = {word for names in accepted for word in (names.plural, names.singular, *names.short_names)}
+        taken = Taken(words, {kind for names in accepted for kind in (names.kind, names.list_kind)})
+        status = (
+            crd_status.with_names(old, taken, now)
+            or crd_status.with_established(old, now)
+            or crd_status.with_approval(old, now)
+        )
         if status is None:
             return False
         new = with_status(backend, definition, old, status)
         await backend.put(definition, call.key, objects.columns(new), previous=row)
         return True
-
-    def _next(self, crd: Json) -> Json | None:
-        now = self._backend.timestamp()
-        return (
-            crd_status.with_names(crd, self._taken(crd["spec"]["group"]), now)
-            or crd_status.with_established(crd, now)
-            or crd_status.with_approval(crd, now)
-        )
-
-    def _taken(self, group: str) -> Taken:
-        accepted = [names for its, names in self._names.values() if its == group]
-        words = {word for names in accepted for word in (names.plural, names.singular, *names.short_names)}
-        return Taken(words, {kind for names in accepted for kind in (names.kind, names.list_kind)})
 
 
 def with_status(backend: Backend, definition: ResourceDefinition, crd: Json, status: Json) -> Json:

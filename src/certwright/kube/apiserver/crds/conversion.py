@@ -4,7 +4,7 @@ Every row contains the version that it was stored in. Verbs work in the version 
 the store (`ConvertedStore`) that converts what they read, and converts what they write to the storage
 version. So all verbs, including server-side apply, work in every version, and objects stay readable when the
 storage version changes. Conversion strategy `None` needs none of this: there the versions differ in their
-schemas only (see `reading`).
+schemas only (see `definitions`).
 
 Source: Kubernetes documentation, "Versions in CustomResourceDefinitions", webhook conversion; API reference,
 ConversionReview v1 apiextensions.
@@ -27,7 +27,7 @@ from certwright.kube.apiserver.crds.definitions import STORED_VERSION
 from certwright.kube.apiserver.fieldmanager.managed import NotConvertible
 from certwright.kube.apiserver.model import objects
 from certwright.kube.apiserver.model.backend import Backend, Call
-from certwright.kube.apiserver.model.definitions import Conversion, ResourceDefinition
+from certwright.kube.apiserver.model.definitions import ResourceDefinition
 from certwright.kube.apiserver.model.negotiation import WHOLE, Shape
 from certwright.kube.apiserver.model.objects import encode_json
 from certwright.kube.apiserver.representations import tables
@@ -82,18 +82,16 @@ class OtherVersions:
             try:
                 return await verb()
             except Unconverted as missing:
-                await self._learn(missing.definition, missing.obj)
+                definition, obj = missing.definition, missing.obj
+                source = obj["apiVersion"].rpartition("/")[2]
+                outcome: Json | str
+                try:
+                    (outcome,) = await self._convert(definition, source, [obj], definition.version)
+                except InternalError as error:
+                    outcome = error.message
+                self._outcomes[_key(definition, obj)] = outcome
                 call.warnings[:] = warnings
         raise InternalError("the object never stayed the same long enough to be converted")
-
-    async def _learn(self, definition: ResourceDefinition, obj: Json) -> None:
-        source = obj["apiVersion"].rpartition("/")[2]
-        outcome: Json | str
-        try:
-            (outcome,) = await self._convert(definition, source, [obj], definition.version)
-        except InternalError as error:
-            outcome = error.message
-        self._outcomes[_key(definition, obj)] = outcome
 
 
 def _key(definition: ResourceDefinition, bare: Json) -> tuple[str, bytes]:
@@ -150,7 +148,12 @@ class Conversions:
                 for line in chunk.splitlines():
                     event = objects.decode_json(line)
                     if event["type"] != "ERROR":
-                        obj = event["object"] = await self._of_event(call.definition, event)
+                        obj = event["object"]
+                        source = _taken_out(call.definition, obj)
+                        if event["type"] != "BOOKMARK":
+                            version = call.definition.version
+                            (obj,) = await self.convert(call.definition, source, [obj], version)
+                            event["object"] = obj
                         if call.form.shape is Shape.TABLE:
                             meta = {"resourceVersion": obj["metadata"]["resourceVersion"]}
                             event["object"] = msgspec.Raw(_table(backend, call, [obj], meta, columns=first))
@@ -162,14 +165,6 @@ class Conversions:
         finally:
             await close_stream(stream)
 
-    async def _of_event(self, definition: ResourceDefinition, event: Json) -> Json:
-        obj: Json = event["object"]
-        version = _taken_out(definition, obj)
-        if event["type"] == "BOOKMARK":
-            return obj
-        (converted,) = await self.convert(definition, version, [obj], definition.version)
-        return converted
-
     async def convert(
         self, definition: ResourceDefinition, source: str, given: list[Json], version: str
     ) -> list[Json]:
@@ -179,7 +174,8 @@ class Conversions:
         if not given or source == version:
             return given
         api_version = f"{definition.group}/{version}"
-        review, uid = _review_version(conversion), naming.new_uid()
+        known = [version for version in conversion.review_versions if version in _KNOWN_REVIEWS]
+        review, uid = known[0] if known else _KNOWN_REVIEWS[0], naming.new_uid()
         sent = [{**obj, "apiVersion": f"{definition.group}/{source}"} for obj in given]
         body = {
             "kind": "ConversionReview",
@@ -364,11 +360,6 @@ def _with_labels(meta: bytes, before: Json, after: Json) -> bytes:
 
 
 # --- the webhook's answers --------------------------------------------------------------------------------
-
-
-def _review_version(conversion: Conversion) -> str:
-    known = [version for version in conversion.review_versions if version in _KNOWN_REVIEWS]
-    return known[0] if known else _KNOWN_REVIEWS[0]
 
 
 def _converted(review: Any, uid: str, version: str) -> list[Any]:

@@ -46,15 +46,18 @@ def readers(
     if all(schema.is_same_as(schemas[stored]) for schema in schemas.values()):
         if crd["metadata"].get("generation", 1) == 1:
             return None, None
-        return _unless_newer(schemas[stored], int(crd["metadata"].get("resourceVersion") or 0)), None
+        since = int(crd["metadata"].get("resourceVersion") or 0)
+        read = _through(schemas[stored], None)
+        return (lambda row: row.body if row.revision > since else read(row)), None
     if requested == stored:
         return _through(schemas[stored], None), None
-    return _through(schemas[stored], schemas[requested]), lambda body: _pruned(body, schemas[stored])
 
+    def write(body: bytes) -> bytes:
+        content: Json = decode_json(b"{" + body + b"}")
+        schemas[stored].prune(content)
+        return encode_json(content)[1:-1]
 
-def _unless_newer(stored: Schema, since: int) -> ReadBody:
-    read = _through(stored, None)
-    return lambda row: row.body if row.revision > since else read(row)
+    return _through(schemas[stored], schemas[requested]), write
 
 
 def _through(stored: Schema, target: Schema | None) -> ReadBody:
@@ -71,12 +74,6 @@ def _through(stored: Schema, target: Schema | None) -> ReadBody:
         return encode_json(content)[1:-1]
 
     return read
-
-
-def _pruned(body: bytes, stored: Schema) -> bytes:
-    content: Json = decode_json(b"{" + body + b"}")
-    stored.prune(content)
-    return encode_json(content)[1:-1]
 
 
 def make_definitions(

@@ -73,15 +73,12 @@ def with_names(crd: Json, taken: Taken, now: str) -> Json | None:
         return None
     established = _condition(status, "Established")
     if established is None or established["status"] != "True":
-        established = _not_yet(established, names_accepted=condition["status"] == "True")
+        if condition["status"] == "True":
+            established = _made("Established", "False", "Installing", "the initial names have been accepted")
+        elif established is None:
+            established = _made("Established", "False", "NotAccepted", "not all names are accepted")
     changed = {**status, "acceptedNames": accepted}
     return _with(_with(changed, condition, now), established, now)
-
-
-def _not_yet(established: Json | None, *, names_accepted: bool) -> Json:
-    if names_accepted:
-        return _made("Established", "False", "Installing", "the initial names have been accepted")
-    return established or _made("Established", "False", "NotAccepted", "not all names are accepted")
 
 
 def _accept(requested: Json, before: Json, taken: Taken) -> tuple[Json, Json]:
@@ -93,8 +90,11 @@ def _accept(requested: Json, before: Json, taken: Taken) -> tuple[Json, Json]:
         ("kind", "KindConflict", taken.kinds),
         ("listKind", "ListKindConflict", taken.kinds),
     ):
-        clashes = _clashes(requested.get(field), before.get(field), used)
-        if clashes:
+        wanted, ours = (
+            names if isinstance(names, list) else [names or ""]
+            for names in (requested.get(field), before.get(field))
+        )
+        if clashes := [name for name in dict.fromkeys(wanted) if name in used and name not in ours]:
             texts = [f"{quoted(name)} is already in use" for name in clashes]
             conflict = (reason, texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]")
         else:
@@ -110,13 +110,6 @@ def _put(names: Json, field: str, value: Any) -> None:
         names[field] = value
     else:
         names.pop(field, None)
-
-
-def _clashes(requested: Any, before: Any, used: Collection[str]) -> list[str]:
-    """Which of the names other definitions have."""
-    names = requested if isinstance(requested, list) else [requested or ""]
-    ours = before if isinstance(before, list) else [before or ""]
-    return [name for name in dict.fromkeys(names) if name in used and name not in ours]
 
 
 # --- established, approved, terminating -------------------------------------------------------------------

@@ -128,10 +128,23 @@ def _node(path: str, schema: Schema, level: str) -> list[FieldError]:
         errors += _node(f"{path}.items", schema["items"], "item")
     for key, prop in (schema.get("properties") or {}).items():
         errors += _node(f"{path}.properties[{key}]", prop, "field")
-    errors += _additional_errors(path, schema, level) + _extension_errors(path, schema)
+    if (extra := schema.get("additionalProperties")) is not None:
+        where = f"{path}.additionalProperties"
+        if level == "root":
+            errors.append(forbidden(where, "must not be used at the root"))
+        if schema.get(EMBEDDED):
+            errors.append(forbidden(where, "must not be used if x-kubernetes-embedded-resource is set"))
+        if isinstance(extra, Mapping):
+            errors += _node(where, extra, "field")
+    if schema.get(INT_OR_STRING):
+        text = "must be false if x-kubernetes-int-or-string is true"
+        errors += [invalid(f"{path}.{word}", True, text) for word in (PRESERVE, EMBEDDED) if schema.get(word)]
     errors += _logic_errors(path, schema) + _type_errors(path, schema, level)
     if level == "root" or schema.get(EMBEDDED):
-        errors += _head_errors(path, schema)
+        properties = schema.get("properties") or {}
+        for key, kind in (("kind", "string"), ("apiVersion", "string"), ("metadata", "object")):
+            if key in properties and (actual := properties[key].get("type", "")) != kind:
+                errors.append(invalid(f"{path}.properties[{key}].type", actual, f"must be {kind}"))
     if level == "root" and "metadata" in (schema.get("properties") or {}):
         errors += _metadata_errors(f"{path}.properties[metadata]", schema["properties"]["metadata"])
     if schema.get(EMBEDDED) and not schema.get(PRESERVE) and not schema.get("properties"):
@@ -141,23 +154,6 @@ def _node(path: str, schema: Schema, level: str) -> list[FieldError]:
         )
         errors.append(required(f"{path}.properties", text))
     return errors
-
-
-def _additional_errors(path: str, schema: Schema, level: str) -> list[FieldError]:
-    extra, where = schema.get("additionalProperties"), f"{path}.additionalProperties"
-    if extra is None:
-        return []
-    errors = [forbidden(where, "must not be used at the root")] if level == "root" else []
-    if schema.get(EMBEDDED):
-        errors.append(forbidden(where, "must not be used if x-kubernetes-embedded-resource is set"))
-    return errors + (_node(where, extra, "field") if isinstance(extra, Mapping) else [])
-
-
-def _extension_errors(path: str, schema: Schema) -> list[FieldError]:
-    if not schema.get(INT_OR_STRING):
-        return []
-    text = "must be false if x-kubernetes-int-or-string is true"
-    return [invalid(f"{path}.{word}", True, text) for word in (PRESERVE, EMBEDDED) if schema.get(word)]
 
 
 def _type_errors(path: str, schema: Schema, level: str) -> list[FieldError]:
@@ -170,15 +166,6 @@ def _type_errors(path: str, schema: Schema, level: str) -> list[FieldError]:
     if level == "root" and kind and kind != "object":
         errors.append(invalid(where, kind, "must be object at the root"))
     return errors
-
-
-def _head_errors(path: str, schema: Schema) -> list[FieldError]:
-    properties = schema.get("properties") or {}
-    return [
-        invalid(f"{path}.properties[{key}].type", properties[key].get("type", ""), f"must be {kind}")
-        for key, kind in (("kind", "string"), ("apiVersion", "string"), ("metadata", "object"))
-        if key in properties and properties[key].get("type", "") != kind
-    ]
 
 
 def _metadata_errors(path: str, schema: Schema) -> list[FieldError]:

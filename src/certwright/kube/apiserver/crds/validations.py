@@ -89,9 +89,19 @@ def _node(place: _Place, known: Collection[str]) -> _Errors:
     ]
     for where, rule in rules:
         errors.texts.extend(_text_errors(where, rule, place.schema))
-    if rules and not errors.texts:
+    if not rules or errors.texts:
         # Until the schema is valid, errors about expressions would be misleading.
-        errors.rules.extend(_compile_errors(place, rules))
+        return errors
+    try:
+        checker = cel_schema.checker(place.schema, root=place.root)
+    except CompileError as error:
+        errors.rules.append(forbidden(f"{place.path}.{RULES}", str(error)))
+        return errors
+    if checker is None:
+        errors.rules.append(FieldError(f"{place.path}.{RULES}", "InternalError", _NO_TYPE))
+        return errors
+    for where, rule in rules:
+        errors.rules.extend(_rule_errors(checker, where, rule, place))
     return errors
 
 
@@ -106,7 +116,16 @@ def _text_errors(path: str, rule: Mapping[str, Any], schema: Schema) -> list[Fie
         errors.append(required(f"{path}.messageExpression", text))
     if reason is not None and reason not in _REASONS:
         errors.append(not_supported(f"{path}.reason", reason, _REASONS))
-    return errors + _field_path_errors(f"{path}.fieldPath", rule.get("fieldPath") or "", schema)
+    where, value = f"{path}.fieldPath", rule.get("fieldPath") or ""
+    if value and not value.strip():
+        errors.append(invalid(where, value, "must be non-empty if specified"))
+    if _LINE_BREAK.search(value):
+        errors.append(invalid(where, value, "must not contain line breaks"))
+    try:
+        schema_common.resolve(value, schema)
+    except ValueError:
+        errors.append(invalid(where, value, "must be a valid path"))
+    return errors
 
 
 def _message_errors(path: str, rule: Mapping[str, Any]) -> list[FieldError]:
@@ -120,35 +139,6 @@ def _message_errors(path: str, rule: Mapping[str, Any]) -> list[FieldError]:
     if _LINE_BREAK.search(text) and not message:
         return [required(f"{path}.message", "message must be specified if rule contains line breaks")]
     return []
-
-
-def _field_path_errors(path: str, value: str, schema: Schema) -> list[FieldError]:
-    errors = []
-    if value and not value.strip():
-        errors.append(invalid(path, value, "must be non-empty if specified"))
-    if _LINE_BREAK.search(value):
-        errors.append(invalid(path, value, "must not contain line breaks"))
-    try:
-        schema_common.resolve(value, schema)
-    except ValueError:
-        errors.append(invalid(path, value, "must be a valid path"))
-    return errors
-
-
-# --- compiling --------------------------------------------------------------------------------------------
-
-
-def _compile_errors(place: _Place, rules: list[tuple[str, Mapping[str, Any]]]) -> list[FieldError]:
-    try:
-        checker = cel_schema.checker(place.schema, root=place.root)
-    except CompileError as error:
-        return [forbidden(f"{place.path}.{RULES}", str(error))]
-    if checker is None:
-        return [FieldError(f"{place.path}.{RULES}", "InternalError", _NO_TYPE)]
-    errors = []
-    for where, rule in rules:
-        errors += _rule_errors(checker, where, rule, place)
-    return errors
 
 
 def _check(checker: Checker, rule: Mapping[str, Any], name: str) -> tuple[bool, str]:
