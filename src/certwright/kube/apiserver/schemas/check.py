@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from math import isfinite
+from operator import ge, gt, le, lt
 from typing import Any
 
 import msgspec
@@ -25,7 +26,8 @@ from certwright.kube.apiserver.base.json_values import encode_sorted
 from certwright.kube.apiserver.base.schema_common import Path
 from certwright.kube.apiserver.base.string_formats import check_for
 from certwright.kube.apiserver.schemas import embedded
-from certwright.kube.util.patterns import check_pattern, compile_pattern
+from certwright.kube.util import patterns
+from certwright.kube.util.patterns import compile_pattern
 
 Check = Callable[[Any, Path, list[FieldError]], None]
 """Appends the errors of the value."""
@@ -145,11 +147,36 @@ def enum_check(schema: Schema) -> list[Check]:
 
 def string_checks(schema: Schema) -> list[Check]:
     """Length, pattern and format."""
-    checks = _first_only([*_length_checks(schema), *_pattern_check(schema)])
+    low, high, pattern = schema.get("minLength"), schema.get("maxLength"), schema.get("pattern", "")
+    checks: list[Check] = [] if low is None and high is None else [_length_check(low, high)]
+    if pattern:
+        matches: list[Callable[[str], bool]] = []
+
+        def check_pattern(value: str, path: Path, errors: list[FieldError]) -> None:
+            if not matches:
+                try:
+                    matches.append(compile_pattern(pattern))
+                except ValueError:
+                    # It was not checked when the schema was accepted; nothing can match it.
+                    matches.append(lambda _: False)
+            if not matches[0](value):
+                errors.append(words.wrong(path, value, f"should match '{pattern}'"))
+
+        checks.append(check_pattern)
+    if len(checks) > 1:
+        length, matching = checks
+
+        def check_first(value: str, path: Path, errors: list[FieldError]) -> None:
+            # Only the first error of a text is reported, as in Kubernetes.
+            before = len(errors)
+            length(value, path, errors)
+            if len(errors) == before:
+                matching(value, path, errors)
+
+        checks = [check_first]
     name = str(schema.get("format", ""))
-    accepts = check_for(name)
-    if accepts is not None:
-        is_ok = accepts
+    is_ok = check_for(name)
+    if is_ok is not None:
 
         def check_format(value: str, path: Path, errors: list[FieldError]) -> None:
             if not is_ok(value):
@@ -157,26 +184,6 @@ def string_checks(schema: Schema) -> list[Check]:
 
         checks.append(check_format)
     return checks
-
-
-def _first_only(checks: list[Check]) -> list[Check]:
-    """Only the first error of a text is reported, as in Kubernetes."""
-    if len(checks) < 2:
-        return checks
-
-    def check(value: str, path: Path, errors: list[FieldError]) -> None:
-        before = len(errors)
-        for step in checks:
-            step(value, path, errors)
-            if len(errors) > before:
-                return
-
-    return [check]
-
-
-def _length_checks(schema: Schema) -> list[Check]:
-    low, high = schema.get("minLength"), schema.get("maxLength")
-    return [] if low is None and high is None else [_length_check(low, high)]
 
 
 @lru_cache(_ALIKE)
@@ -190,29 +197,6 @@ def _length_check(low: int | None, high: int | None) -> Check:
     return check
 
 
-def _pattern_check(schema: Schema) -> list[Check]:
-    pattern: str = schema.get("pattern", "")
-    if not pattern:
-        return []
-    matches: list[Callable[[str], bool]] = []
-
-    def check(value: str, path: Path, errors: list[FieldError]) -> None:
-        if not matches:
-            matches.append(_matcher(pattern))
-        if not matches[0](value):
-            errors.append(words.wrong(path, value, f"should match '{pattern}'"))
-
-    return [check]
-
-
-def _matcher(pattern: str) -> Callable[[str], bool]:
-    try:
-        return compile_pattern(pattern)
-    except ValueError:
-        # The pattern was not checked when the schema was accepted; nothing can match it.
-        return lambda _: False
-
-
 _MAX_PATTERN = 32 * 1024
 """Characters. Longer patterns take tens of milliseconds to compile, in which no other Python code runs."""
 
@@ -222,7 +206,7 @@ def pattern_problem(pattern: str) -> str | None:
     if len(pattern) > _MAX_PATTERN:
         return f"error parsing regexp: it is longer than {_MAX_PATTERN} characters"
     try:
-        check_pattern(pattern)
+        patterns.check_pattern(pattern)
     except ValueError as error:
         return str(error)
     return None
@@ -231,41 +215,34 @@ def pattern_problem(pattern: str) -> str | None:
 def number_checks(schema: Schema) -> list[Check]:
     """Bounds and multiples. As in Kubernetes, a whole number is compared with the whole part of a bound."""
     checks: list[Check] = []
-    above, below = bool(schema.get("exclusiveMinimum")), bool(schema.get("exclusiveMaximum"))
-    if schema.get("multipleOf") is not None:
-        checks.append(_factor_check(schema["multipleOf"]))
+    if (factor := schema.get("multipleOf")) is not None:
+
+        def check_factor(value: float, path: Path, errors: list[FieldError]) -> None:
+            by = int(factor) if type(value) is int else factor
+            if by <= 0:
+                errors.append(words.bad_factor(path, by))
+            elif not _divides(value, by):
+                errors.append(words.wrong(path, value, f"should be a multiple of {_shown(by)}"))
+
+        checks.append(check_factor)
     if schema.get("minimum") is not None:
-        checks.append(_bound_check(schema["minimum"], _lower(exclusive=above)))
+        holds, text = (
+            (gt, "greater than") if schema.get("exclusiveMinimum") else (ge, "greater than or equal to")
+        )
+        checks.append(_bound_check(schema["minimum"], holds, text))
     if schema.get("maximum") is not None:
-        checks.append(_bound_check(schema["maximum"], _upper(exclusive=below)))
+        holds, text = (lt, "less than") if schema.get("exclusiveMaximum") else (le, "less than or equal to")
+        checks.append(_bound_check(schema["maximum"], holds, text))
     return checks
 
 
-Compare = Callable[[float, float], bool]
-_Rule = tuple[Compare, str]
-"""Whether a number keeps within a bound, and the text about it, to be followed by the bound."""
-
-
-def _bound_check(bound: float, rule: _Rule) -> Check:
-    (holds, text), integer_bound = rule, int(bound)
+def _bound_check(bound: float, holds: Callable[[float, float], bool], text: str) -> Check:
+    integer_bound = int(bound)
 
     def check(value: float, path: Path, errors: list[FieldError]) -> None:
         limit = integer_bound if type(value) is int else bound
         if not holds(value, limit):
-            errors.append(words.wrong(path, value, f"{text} {_shown(limit)}"))
-
-    return check
-
-
-def _factor_check(factor: float) -> Check:
-    integer_factor = int(factor)
-
-    def check(value: float, path: Path, errors: list[FieldError]) -> None:
-        by = integer_factor if type(value) is int else factor
-        if by <= 0:
-            errors.append(words.bad_factor(path, by))
-        elif not _divides(value, by):
-            errors.append(words.wrong(path, value, f"should be a multiple of {_shown(by)}"))
+            errors.append(words.wrong(path, value, f"should be {text} {_shown(limit)}"))
 
     return check
 
@@ -287,22 +264,10 @@ def _divides(value: float, factor: float) -> bool:
     return excess == 0 or (quotient >= 1 and excess / (quotient + int(quotient)) < 1e-9)
 
 
-def _upper(*, exclusive: bool) -> _Rule:
-    if exclusive:
-        return (lambda value, bound: value < bound), "should be less than"
-    return (lambda value, bound: value <= bound), "should be less than or equal to"
-
-
-def _lower(*, exclusive: bool) -> _Rule:
-    if exclusive:
-        return (lambda value, bound: value > bound), "should be greater than"
-    return (lambda value, bound: value >= bound), "should be greater than or equal to"
-
+# --- schemas ----------------------------------------------------------------------------------------------
 
 Guard = Callable[[Check], Check]
 """Wraps the check of every place, down to scalars, but not within allOf, anyOf, oneOf and not."""
-_Steps = dict[type, list[Check]]
-"""The checks for values of a Python type."""
 
 
 def compile_check(schema: Schema, guard: Guard | None = None) -> Check | None:
@@ -312,21 +277,21 @@ def compile_check(schema: Schema, guard: Guard | None = None) -> Check | None:
 
 
 def _compile(schema: Schema, guard: Guard | None) -> Check | None:
-    steps, kind = _steps(schema, guard), type_check(schema)
-    if not steps:
-        return kind
-    return _steps_only(steps) if kind is None else _kind_and_steps(kind, allowed_types(schema), steps)
+    every, number = [*enum_check(schema), *_logic_checks(schema)], number_checks(schema)
+    by_type = {
+        str: [*string_checks(schema), *every],
+        bool: every,
+        int: [*number, *every],
+        float: [*number, *every],
+        list: [*_list_checks(schema, guard), *every],
+        dict: [*_object_checks(schema, guard), *every],
+        type(None): enum_check(schema),
+    }
+    steps = {kind: checks for kind, checks in by_type.items() if checks}
+    kind, usual = type_check(schema), allowed_types(schema)
+    if not steps or kind is None:
+        return _steps_check(steps) if steps else kind
 
-
-def _steps_only(steps: _Steps) -> Check:
-    def check(value: Any, path: Path, errors: list[FieldError]) -> None:
-        for step in steps.get(type(value), ()):
-            step(value, path, errors)
-
-    return check
-
-
-def _kind_and_steps(kind: Check, usual: frozenset[type], steps: _Steps) -> Check:
     # The usual types are looked up here, which saves a call per value.
     def check(value: Any, path: Path, errors: list[FieldError]) -> None:
         value_type = type(value)
@@ -338,19 +303,22 @@ def _kind_and_steps(kind: Check, usual: frozenset[type], steps: _Steps) -> Check
     return check
 
 
-def _steps(schema: Schema, guard: Guard | None) -> _Steps:
-    every = [*enum_check(schema), *_logic_checks(schema)]
-    number = number_checks(schema)
-    steps = {
-        str: [*string_checks(schema), *every],
-        bool: every,
-        int: [*number, *every],
-        float: [*number, *every],
-        list: [*_list_checks(schema, guard), *every],
-        dict: [*_object_checks(schema, guard), *every],
-        type(None): enum_check(schema),
-    }
-    return {kind: checks for kind, checks in steps.items() if checks}
+def _steps_check(steps: Mapping[type, list[Check]]) -> Check:
+    def check(value: Any, path: Path, errors: list[FieldError]) -> None:
+        for step in steps.get(type(value), ()):
+            step(value, path, errors)
+
+    return check
+
+
+def _count_checks(low: int | None, high: int | None, what: str) -> list[Check]:
+    def check(value: Any, path: Path, errors: list[FieldError]) -> None:
+        if low is not None and len(value) < low:
+            errors.append(words.wrong(path, len(value), f"should have at least {low} {what}"))
+        if high is not None and len(value) > high:
+            errors.append(words.too_many_items(path, len(value), high))
+
+    return [] if low is None and high is None else [check]
 
 
 # --- lists ------------------------------------------------------------------------------------------------
@@ -358,55 +326,30 @@ def _steps(schema: Schema, guard: Guard | None) -> _Steps:
 
 def _list_checks(schema: Schema, guard: Guard | None) -> list[Check]:
     checks: list[Check] = []
-    items = compile_check(schema["items"], guard) if isinstance(schema.get("items"), Mapping) else None
-    if items is not None:
-        checks.append(_each_item(items, simple_type(schema["items"])))
-    if schema.get("minItems") is not None or schema.get("maxItems") is not None:
-        checks.append(_item_count(schema.get("minItems"), schema.get("maxItems")))
+    item_schema = schema.get("items")
+    if isinstance(item_schema, Mapping) and (items := compile_check(item_schema, guard)) is not None:
+        quick = simple_type(item_schema)
+
+        def each_item(value: list[Any], path: Path, errors: list[FieldError]) -> None:
+            for index, item in enumerate(value):
+                if type(item) is not quick:
+                    items(item, (path, index), errors)
+
+        checks.append(each_item)
+    checks += _count_checks(schema.get("minItems"), schema.get("maxItems"), "items")
     if schema.get("uniqueItems"):
         checks.append(_unique_items)
-    kind = schema.get("x-kubernetes-list-type")
-    if kind == "set":
-        checks.append(_as_set)
-    elif kind == "map":
-        checks.append(_as_map(tuple(schema.get("x-kubernetes-list-map-keys", ()))))
+    match schema.get("x-kubernetes-list-type"):
+        case "set":
+            checks.append(_as_set)
+        case "map":
+            checks.append(_as_map(tuple(schema.get("x-kubernetes-list-map-keys", ()))))
     return checks
-
-
-def _each_item(items: Check, quick: type | None) -> Check:
-    def check(value: list[Any], path: Path, errors: list[FieldError]) -> None:
-        for index, item in enumerate(value):
-            if type(item) is not quick:
-                items(item, (path, index), errors)
-
-    return check
-
-
-def _item_count(low: int | None, high: int | None) -> Check:
-    def check(value: list[Any], path: Path, errors: list[FieldError]) -> None:
-        if low is not None and len(value) < low:
-            errors.append(words.wrong(path, len(value), f"should have at least {low} items"))
-        if high is not None and len(value) > high:
-            errors.append(words.too_many_items(path, len(value), high))
-
-    return check
 
 
 def _unique_items(value: list[Any], path: Path, errors: list[FieldError]) -> None:
     if len({encode_sorted(item) for item in value}) < len(value):
         errors.append(words.wrong(path, "", "shouldn't contain duplicates"))
-
-
-def _repeated(keys: list[Any]) -> list[int]:
-    # Only the second of several equal ones is reported.
-    seen: dict[bytes, int] = {}
-    indices = []
-    for index, key in enumerate(keys):
-        encoded = encode_sorted(key)
-        seen[encoded] = seen.get(encoded, 0) + 1
-        if seen[encoded] == 2:
-            indices.append(index)
-    return indices
 
 
 def _as_set(value: list[Any], path: Path, errors: list[FieldError]) -> None:
@@ -427,31 +370,54 @@ def _as_map(names: tuple[str, ...]) -> Check:
     return check
 
 
+def _repeated(keys: list[Any]) -> list[int]:
+    # Only the second of several equal ones is reported.
+    seen: dict[bytes, int] = {}
+    indices = []
+    for index, key in enumerate(keys):
+        encoded = encode_sorted(key)
+        seen[encoded] = seen.get(encoded, 0) + 1
+        if seen[encoded] == 2:
+            indices.append(index)
+    return indices
+
+
 # --- objects ----------------------------------------------------------------------------------------------
 
 
 def _object_checks(schema: Schema, guard: Guard | None) -> list[Check]:
     checks: list[Check] = []
-    properties = _compile_properties(schema.get("properties", {}), guard)
-    extra = schema.get("additionalProperties")
+    properties: Mapping[str, Schema] = schema.get("properties", {})
+    extra, required = schema.get("additionalProperties"), tuple(schema.get("required") or ())
     if isinstance(extra, Mapping) and (child := compile_check(extra, guard)) is not None:
-        checks.append(_each_value(frozenset(schema.get("properties", ())), child, simple_type(extra)))
+        quick = simple_type(extra)
+
+        def each_value(value: dict[str, Any], path: Path, errors: list[FieldError]) -> None:
+            for key, item in value.items():
+                if type(item) is not quick and key not in properties:
+                    child(item, (path, key), errors)
+
+        checks.append(each_value)
     elif extra is False:
-        checks.append(_no_others(frozenset(schema.get("properties", ()))))
-    if properties is not None:
-        checks.append(properties)
+
+        def no_others(value: dict[str, Any], path: Path, errors: list[FieldError]) -> None:
+            errors.extend(words.not_allowed(path, key) for key in value if key not in properties)
+
+        checks.append(no_others)
+    if properties:
+        checks.append(_properties_check(properties, guard))
     if schema.get("x-kubernetes-embedded-resource"):
         checks.append(embedded.check)
-    if schema.get("required"):
-        checks.append(_required(tuple(schema["required"])))
-    if schema.get("minProperties") is not None or schema.get("maxProperties") is not None:
-        checks.append(_property_count(schema.get("minProperties"), schema.get("maxProperties")))
-    return checks
+    if required:
+
+        def all_required(value: dict[str, Any], path: Path, errors: list[FieldError]) -> None:
+            errors.extend(words.missing((path, name)) for name in required if name not in value)
+
+        checks.append(all_required)
+    return checks + _count_checks(schema.get("minProperties"), schema.get("maxProperties"), "properties")
 
 
-def _compile_properties(properties: Mapping[str, Schema], guard: Guard | None) -> Check | None:
-    if not properties:
-        return None
+def _properties_check(properties: Mapping[str, Schema], guard: Guard | None) -> Check:
     quick = {key: simple for key, prop in properties.items() if (simple := simple_type(prop)) is not None}
     # Built on first use: few objects have all fields of a Pod's schema.
     children: dict[str, Check | None] = {}
@@ -468,116 +434,67 @@ def _compile_properties(properties: Mapping[str, Schema], guard: Guard | None) -
     return check
 
 
-def _each_value(named: frozenset[str], child: Check, quick: type | None) -> Check:
-    def check(value: dict[str, Any], path: Path, errors: list[FieldError]) -> None:
-        for key, item in value.items():
-            if type(item) is not quick and key not in named:
-                child(item, (path, key), errors)
-
-    return check
-
-
-def _no_others(named: frozenset[str]) -> Check:
-    def check(value: dict[str, Any], path: Path, errors: list[FieldError]) -> None:
-        errors.extend(words.not_allowed(path, key) for key in value if key not in named)
-
-    return check
-
-
-def _required(names: tuple[str, ...]) -> Check:
-    def check(value: dict[str, Any], path: Path, errors: list[FieldError]) -> None:
-        for name in names:
-            if name not in value:
-                errors.append(words.missing((path, name)))
-
-    return check
-
-
-def _property_count(low: int | None, high: int | None) -> Check:
-    def check(value: dict[str, Any], path: Path, errors: list[FieldError]) -> None:
-        if low is not None and len(value) < low:
-            errors.append(words.wrong(path, len(value), f"should have at least {low} properties"))
-        if high is not None and len(value) > high:
-            errors.append(words.too_many_items(path, len(value), high))
-
-    return check
-
-
 # --- allOf, anyOf, oneOf, not -----------------------------------------------------------------------------
+
+Combine = Callable[[list[list[FieldError]], Path], list[FieldError]]
+"""The errors of a value, from the errors of each branch."""
 
 
 def _logic_checks(schema: Schema) -> list[Check]:
-    checks: list[Check] = []
-    if schema.get("anyOf"):
-        checks.append(_any_of(_branches(schema["anyOf"])))
-    if schema.get("oneOf"):
-        checks.append(_one_of(_branches(schema["oneOf"])))
-    if schema.get("allOf"):
-        checks.append(_all_of(_branches(schema["allOf"])))
-    if schema.get("not"):
-        checks.append(_none_of(_branches([schema["not"]])[0]))
+    combinations: tuple[tuple[str, Combine], ...] = (
+        ("anyOf", _any_of),
+        ("oneOf", _one_of),
+        ("allOf", _all_of),
+        ("not", _none_of),
+    )
+    checks = []
+    for word, combine in combinations:
+        if branches := schema.get(word):
+            checks.append(_branches_check([branches] if word == "not" else branches, combine))
     return checks
 
 
-Branch = Callable[[Any, Path], list[FieldError]]
+def _branches_check(schemas: list[Schema], combine: Combine) -> Check:
+    branches = [compile_check(schema) for schema in schemas]
 
+    def check(value: Any, path: Path, errors: list[FieldError]) -> None:
+        results: list[list[FieldError]] = []
+        for branch in branches:
+            results.append([])
+            if branch is not None:
+                branch(value, path, results[-1])
+        errors.extend(combine(results, path))
 
-def _branches(schemas: list[Schema]) -> list[Branch]:
-    return [_branch(compile_check(schema)) for schema in schemas]
-
-
-def _branch(check: Check | None) -> Branch:
-    def run(value: Any, path: Path) -> list[FieldError]:
-        errors: list[FieldError] = []
-        if check is not None:
-            check(value, path, errors)
-        return errors
-
-    return run
+    return check
 
 
 def _shortest(results: list[list[FieldError]]) -> list[FieldError]:
     # Kubernetes shows the branch with the best match.
-    return min(results, key=lambda errors: len(errors))
+    return min(results, key=len)
 
 
-def _any_of(branches: list[Branch]) -> Check:
-    def check(value: Any, path: Path, errors: list[FieldError]) -> None:
-        results = [branch(value, path) for branch in branches]
-        if all(results):
-            errors.append(words.unmet(path, "must validate at least one schema (anyOf)"))
-            errors.extend(_shortest(results))
-
-    return check
+def _any_of(results: list[list[FieldError]], path: Path) -> list[FieldError]:
+    if not all(results):
+        return []
+    return [words.unmet(path, "must validate at least one schema (anyOf)"), *_shortest(results)]
 
 
-def _one_of(branches: list[Branch]) -> Check:
-    def check(value: Any, path: Path, errors: list[FieldError]) -> None:
-        results = [branch(value, path) for branch in branches]
-        valid = sum(1 for result in results if not result)
-        if valid != 1:
-            detail = f"Found {valid} valid alternatives" if valid else "Found none valid"
-            errors.append(words.unmet(path, f"must validate one and only one schema (oneOf). {detail}"))
-            errors.extend([] if valid else _shortest(results))
-
-    return check
+def _one_of(results: list[list[FieldError]], path: Path) -> list[FieldError]:
+    valid = sum(1 for result in results if not result)
+    if valid == 1:
+        return []
+    detail = f"Found {valid} valid alternatives" if valid else "Found none valid"
+    unmet = words.unmet(path, f"must validate one and only one schema (oneOf). {detail}")
+    return [unmet] if valid else [unmet, *_shortest(results)]
 
 
-def _all_of(branches: list[Branch]) -> Check:
-    def check(value: Any, path: Path, errors: list[FieldError]) -> None:
-        results = [branch(value, path) for branch in branches]
-        if any(results):
-            none = ". None validated" if all(results) else ""
-            for result in results:
-                errors.extend(result)
-            errors.append(words.unmet(path, f"must validate all the schemas (allOf){none}"))
-
-    return check
+def _all_of(results: list[list[FieldError]], path: Path) -> list[FieldError]:
+    if not any(results):
+        return []
+    none = ". None validated" if all(results) else ""
+    unmet = words.unmet(path, f"must validate all the schemas (allOf){none}")
+    return [*(error for result in results for error in result), unmet]
 
 
-def _none_of(branch: Branch) -> Check:
-    def check(value: Any, path: Path, errors: list[FieldError]) -> None:
-        if not branch(value, path):
-            errors.append(words.unmet(path, "must not validate the schema (not)"))
-
-    return check
+def _none_of(results: list[list[FieldError]], path: Path) -> list[FieldError]:
+    return [] if results[0] else [words.unmet(path, "must not validate the schema (not)")]
