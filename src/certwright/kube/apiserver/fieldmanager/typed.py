@@ -1,6 +1,7 @@
-"""Field sets of objects: the set of a value, the difference of two objects, a value without a set.
+"""Typed values: their form and field sets, the difference of two, one merged into another, one without a set.
 
-Source: structured-merge-diff `typed` (compare, remove, tofieldset); KEP-555.
+Source: structured-merge-diff `typed` (validate, tofieldset, compare, merge, remove); KEP-555; Kubernetes
+documentation, "Server-Side Apply", merge strategy.
 """
 
 from __future__ import annotations
@@ -62,6 +63,65 @@ def _text_key(key: str, value: str) -> str:
     return key_element({key: value})
 
 
+# --- form -------------------------------------------------------------------------------------------------
+
+_SCALAR_NAMES = {"string": "a string", "numeric": "a number", "boolean": "a boolean"}
+_SCALAR_TYPES: dict[str, tuple[type, ...]] = {"string": (str,), "numeric": (int, float), "boolean": (bool,)}
+
+
+def check_typed(kind: Type, value: Any) -> None:
+    """Raise `FieldsError`, whose text names every part of a value that does not have its type's form."""
+    errors: list[str] = []
+    _check(kind, value, "", errors)
+    if len(errors) == 1:
+        raise FieldsError(errors[0])
+    if errors:
+        raise FieldsError("\n  ".join(["errors:", *errors]))
+
+
+def _check(kind: Type, value: Any, path: str, errors: list[str]) -> None:
+    if value is None:
+        return
+    if type(value) is dict and kind.maps:
+        for name, item in value.items():
+            child = kind.child(name)
+            if child is None:
+                # Kubernetes checks such a map no further.
+                errors.append(f"{path}.{name}: field not declared in schema")
+                return
+            # Most are texts.
+            if type(item) is not str or child.scalar != "string":
+                _check(child, item, f"{path}.{name}", errors)
+    elif type(value) is list and kind.lists:
+        _check_list(kind, value, path, errors)
+    elif kind.scalar == "untyped":
+        if type(value) in _CONTAINERS:
+            errors.append(wrong_type(path, "a scalar", value))
+    elif type(value) not in _SCALAR_TYPES.get(kind.scalar, ()):
+        form = _SCALAR_NAMES[kind.scalar] if kind.scalar else "an object" if kind.maps else "a list"
+        errors.append(wrong_type(path, form, value))
+
+
+def _check_list(kind: Type, value: list[Any], path: str, errors: list[str]) -> None:
+    seen: set[str] = set()
+    for index, item in enumerate(value):
+        place = f"[{index}]"
+        if kind.lists != "atomic":
+            try:
+                element = element_of(kind, item)
+            except FieldsError as error:
+                errors.append(f"{path}: element {index}: {error}")
+                return
+            place = next(paths({element: {}}))
+            if element in seen:
+                errors.append(f"{path}: duplicate entries for key {place}")
+            seen.add(element)
+        _check(kind.item or ATOMIC, item, path + place, errors)
+
+
+# --- field sets -------------------------------------------------------------------------------------------
+
+
 def _parts(kind: Type, value: Any) -> bool:
     """Whether a value that is present and not empty is granular."""
     if type(value) is dict:
@@ -99,15 +159,42 @@ def below(kind: Type, value: Any) -> Node:
     }
 
 
-def _item(kind: Type) -> Type:
-    return kind.item or ATOMIC
-
-
 def _by_element(kind: Type, items: list[Any]) -> dict[str, list[Any]]:
     items_by_element: dict[str, list[Any]] = {}
     for item in items:
         items_by_element.setdefault(element_of(kind, item), []).append(item)
     return items_by_element
+
+
+def to_field_set(kind: Type, value: Any) -> Node:
+    """The fields that an applier of this object claims: its leaves, its list items, names unknown to the
+    type."""
+    fields: Node = {}
+    if type(value) is dict and kind.maps == "granular":
+        for name, child in value.items():
+            node = _applied(kind.child(name) or ATOMIC, child)
+            if node is not None:
+                open_ended = name not in kind.fields
+                fields[f"f:{name}"] = {SELF: {}, **node} if node and open_ended else node
+            elif name not in kind.fields:
+                fields[f"f:{name}"] = {}
+    elif type(value) is list and kind.lists in ("set", "map"):
+        for name, items in _by_element(kind, value).items():
+            node = _applied(kind.item or ATOMIC, items[0]) if len(items) == 1 else {}
+            fields[name] = {SELF: {}, **node} if node else {}
+    return fields
+
+
+def _applied(kind: Type, value: Any) -> Node | None:
+    """The node of a value; None where nothing is claimed (an empty granular list)."""
+    if type(value) not in _CONTAINERS or not _parts(kind, value):
+        return {}
+    if value:
+        return to_field_set(kind, value) or None
+    return {} if type(value) is dict else None
+
+
+# --- difference of two objects ------------------------------------------------------------------------------
 
 
 class Comparison(NamedTuple):
@@ -213,142 +300,22 @@ def _equal(old: Any, new: Any) -> bool:
     return bool(old == new) and (type(old) is type(new) or bool not in (type(old), type(new)))
 
 
-def to_field_set(kind: Type, value: Any) -> Node:
-    """The fields that an applier of this object claims: its leaves, its list items, names unknown to the
-    type."""
-    fields: Node = {}
-    if type(value) is dict and kind.maps == "granular":
-        for name, child in value.items():
-            node = _applied(kind.child(name) or ATOMIC, child)
-            if node is not None:
-                open_ended = name not in kind.fields
-                fields[f"f:{name}"] = {SELF: {}, **node} if node and open_ended else node
-            elif name not in kind.fields:
-                fields[f"f:{name}"] = {}
-    elif type(value) is list and kind.lists in ("set", "map"):
-        for name, items in _by_element(kind, value).items():
-            node = _applied(_item(kind), items[0]) if len(items) == 1 else {}
-            fields[name] = {SELF: {}, **node} if node else {}
-    return fields
-
-
-def _applied(kind: Type, value: Any) -> Node | None:
-    """The node of a value; None where nothing is claimed (an empty granular list)."""
-    if type(value) not in _CONTAINERS or not _parts(kind, value):
-        return {}
-    if value:
-        return to_field_set(kind, value) or None
-    return {} if type(value) is dict else None
-
-
-def remove_items(kind: Type, value: Any, fields: Node) -> Any:
-    """`value` less the items and fields in `fields`; None when nothing is left of a map or list."""
-    if type(value) is dict:
-        if kind.maps == "atomic":
-            return None
-        left: dict[str, Any] = {}
-        for name, child in value.items():
-            node = fields.get(f"f:{name}")
-            if node is None:
-                left[name] = child
-            elif not is_member(node):
-                left[name] = remove_items(kind.child(name) or ATOMIC, child, node)
-        return left or None
-    return _list_without(kind, value, fields) if type(value) is list else value
-
-
-def _list_without(kind: Type, value: list[Any], fields: Node) -> Any:
-    if kind.lists == "atomic":
-        return None
-    left: list[Any] = []
-    for item in value:
-        node = fields.get(element_of(kind, item))
-        if node is None:
-            left.append(item)
-        elif not is_member(node):
-            left.append(remove_items(_item(kind), item, node))
-    return left or None
-
-
-_SCALAR_NAMES = {"string": "a string", "numeric": "a number", "boolean": "a boolean"}
-_SCALAR_TYPES: dict[str, tuple[type, ...]] = {"string": (str,), "numeric": (int, float), "boolean": (bool,)}
-
-
-def check_typed(kind: Type, value: Any) -> None:
-    """Raise `FieldsError`, whose text names every part of a value that does not have its type's form."""
-    errors: list[str] = []
-    _check(kind, value, "", errors)
-    if len(errors) == 1:
-        raise FieldsError(errors[0])
-    if errors:
-        raise FieldsError("\n  ".join(["errors:", *errors]))
-
-
-def _check(kind: Type, value: Any, path: str, errors: list[str]) -> None:
-    if value is None:
-        return
-    if type(value) is dict and kind.maps:
-        for name, item in value.items():
-            child = kind.child(name)
-            if child is None:
-                # Kubernetes checks such a map no further.
-                errors.append(f"{path}.{name}: field not declared in schema")
-                return
-            # Most are texts.
-            if type(item) is not str or child.scalar != "string":
-                _check(child, item, f"{path}.{name}", errors)
-    elif type(value) is list and kind.lists:
-        _check_list(kind, value, path, errors)
-    elif not _is_scalar(kind, value):
-        errors.append(wrong_type(path, _form(kind), value))
-
-
-def _check_list(kind: Type, value: list[Any], path: str, errors: list[str]) -> None:
-    seen: set[str] = set()
-    for index, item in enumerate(value):
-        place = f"[{index}]"
-        if kind.lists != "atomic":
-            try:
-                element = element_of(kind, item)
-            except FieldsError as error:
-                errors.append(f"{path}: element {index}: {error}")
-                return
-            place = next(paths({element: {}}))
-            if element in seen:
-                errors.append(f"{path}: duplicate entries for key {place}")
-            seen.add(element)
-        _check(kind.item or ATOMIC, item, path + place, errors)
-
-
-def _is_scalar(kind: Type, value: Any) -> bool:
-    if kind.scalar == "untyped":
-        return type(value) not in (dict, list)
-    return type(value) in _SCALAR_TYPES.get(kind.scalar, ())
-
-
-def _form(kind: Type) -> str:
-    if kind.scalar:
-        return _SCALAR_NAMES.get(kind.scalar, "a scalar")
-    return "an object" if kind.maps else "a list"
+# --- merge and removal ------------------------------------------------------------------------------------
 
 
 def merge(kind: Type, live: Any, config: Any) -> Any:
     """`config` over `live`, both there. Parts of both are in the result; None where nothing is left."""
     if type(config) is dict and kind.maps == "granular" and (live or config):
-        return _merge_maps(kind, live if type(live) is dict else {}, config)
+        merged = dict(live) if type(live) is dict else {}
+        for name, value in config.items():
+            merged[name] = merge(kind.child(name) or ATOMIC, merged[name], value) if name in merged else value
+        return merged
     if type(config) is list and kind.lists in ("set", "map") and (live or config):
         return _merge_lists(kind, live if type(live) is list else [], config)
     if config is None and live and type(live) in (dict, list) and kind.maps != "atomic" != kind.lists:
         # A null does not affect the parts.
         return live
     return config
-
-
-def _merge_maps(kind: Type, live: dict[str, Any], config: dict[str, Any]) -> Any:
-    merged = dict(live)
-    for name, value in config.items():
-        merged[name] = merge(kind.child(name) or ATOMIC, live[name], value) if name in live else value
-    return merged
 
 
 def _merge_lists(kind: Type, live: list[Any], config: list[Any]) -> Any:
@@ -391,3 +358,30 @@ def _merge_lists(kind: Type, live: list[Any], config: list[Any]) -> Any:
             take(names[right])
             right += 1
     return merged or None
+
+
+def remove_items(kind: Type, value: Any, fields: Node) -> Any:
+    """`value` less the items and fields in `fields`; None when nothing is left of a map or list."""
+    if type(value) is dict:
+        if kind.maps == "atomic":
+            return None
+        left: dict[str, Any] = {}
+        for name, child in value.items():
+            node = fields.get(f"f:{name}")
+            if node is None:
+                left[name] = child
+            elif not is_member(node):
+                left[name] = remove_items(kind.child(name) or ATOMIC, child, node)
+        return left or None
+    if type(value) is not list:
+        return value
+    if kind.lists == "atomic":
+        return None
+    items: list[Any] = []
+    for item in value:
+        node = fields.get(element_of(kind, item))
+        if node is None:
+            items.append(item)
+        elif not is_member(node):
+            items.append(remove_items(kind.item or ATOMIC, item, node))
+    return items or None

@@ -114,7 +114,7 @@ EVENT = (
 
 
 def _of_new(column: Column) -> Column:
-
+    # Events of events.k8s.io have other names for the same fields.
     def cell(obj: Json, now: float) -> Any:
         return column.cell({OLD_NAMES.get(name, name): value for name, value in obj.items()}, now)
 
