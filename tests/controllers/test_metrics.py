@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from certwright.acme.protocol.client import RequestRecord
 from certwright.acme.protocol.messages import Action
-from certwright.controllers.acme.clients import OTHERS, Traffic
+from certwright.controllers.acme.clients import OTHERS, AcmeRequests
 from certwright.controllers.replicas.replica import ReplicaMetrics
 from certwright.kit.exposition import labels
 from certwright.kube.client import compressed
@@ -185,7 +185,7 @@ async def test_the_page_on_metrics_names_all_and_no_others(scene: Scene) -> None
 
 def test_servers_without_number_are_counted_together() -> None:
     """The author of an issuer may name another server each second."""
-    traffic = Traffic()
+    traffic = AcmeRequests()
     for number in range(3000):
         url = f"https://h{number}.example/dir"
         traffic.observe(RequestRecord(Action.DIRECTORY, "GET", url, 200, 0.1))

@@ -69,7 +69,7 @@ class Controllers:
     @property
     def metrics(self) -> ControllerMetrics:
         """The metrics of the work at this moment."""
-        sent = self._notifier.tallies if self._notifier is not None else []
+        sent = self._notifier.totals if self._notifier is not None else []
         return ControllerMetrics(self.wiring, sent)
 
     @property

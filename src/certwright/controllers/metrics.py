@@ -11,13 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 
-from certwright.controllers.acme.clients import Kind
-from certwright.controllers.acme.clients import Tally as RequestTally
+from certwright.controllers.acme.clients import RequestLabels, RequestTotals
 from certwright.controllers.cache.indexes import owner_value
 from certwright.controllers.circuit_breaker import State
 from certwright.controllers.issuer_gate import BreakerStatus
 from certwright.controllers.notifications import notifier
-from certwright.controllers.notifications.notifier import Tally
+from certwright.controllers.notifications.notifier import MessageTotals
 from certwright.controllers.wiring import Wiring
 from certwright.kit.exposition import head, labels
 from certwright.kube.api import conditions
@@ -60,14 +59,14 @@ class ControllerMetrics:
     def __init__(
         self,
         wiring: Wiring,
-        notifications: Sequence[Tally] = (),
+        notifications: Sequence[MessageTotals] = (),
     ) -> None:
         self._notifications = notifications
         self._mine = wiring.mine
         self._caches = wiring.caches
         self._deliveries = wiring.deliveries
         self._gate = wiring.gate
-        self._traffic = wiring.traffic
+        self._requests = wiring.acme_requests
         self._controllers = wiring.controllers
         self._clock = wiring.clock
 
@@ -86,10 +85,10 @@ class ControllerMetrics:
             for certificate in self._of_ours(self._caches.failing_certificates())
         ]
         counts = [(controller.name, controller.runs, controller.failures) for controller in self._controllers]
-        standings = self._gate.states()
+        breakers = self._gate.states()
         challenges = list(self._caches.challenges.cache.values())
         deliveries = list(self._deliveries.cache.values()) if self._deliveries is not None else []
-        traffic = self._traffic.take()
+        requests = self._requests.take()
         now = self._clock.now()
 
         def write() -> bytes:
@@ -100,8 +99,8 @@ class ControllerMetrics:
                 _failing(failing),
                 _challenges(challenges),
                 _deliveries(deliveries),
-                _traffic(traffic),
-                _circuits(standings),
+                _acme_requests(requests),
+                _circuits(breakers),
                 notifier.exposition(self._notifications),
                 _ready_issuers("issuer", "Issuer", issuers),
                 _ready_issuers("clusterissuer", "ClusterIssuer", cluster_issuers),
@@ -240,19 +239,19 @@ def _deliveries(deliveries: Sequence[Delivery]) -> Iterator[str]:
                     yield f'{name}{{{text},condition="{value}"}} {int(condition.status == value)}\n'
 
 
-def _traffic(tallies: Sequence[tuple[Kind, RequestTally]]) -> Iterator[str]:
-    about = [labels(kind._asdict().items()) for kind, _ in tallies]
+def _acme_requests(totals: Sequence[tuple[RequestLabels, RequestTotals]]) -> Iterator[str]:
+    about = [labels(request._asdict().items()) for request, _ in totals]
     name = "certmanager_http_acme_client_request_count"
     yield head(name, "counter", "The number of requests to ACME servers.")
-    for text, (_, tally) in zip(about, tallies, strict=True):
-        yield f"{name}{{{text}}} {tally.count}\n"
+    for text, (_, total) in zip(about, totals, strict=True):
+        yield f"{name}{{{text}}} {total.count}\n"
     name = "certmanager_http_acme_client_request_duration_seconds"
     yield head(name, "summary", "How long requests to ACME servers took; quantiles of the last 256.")
-    for text, (_, tally) in zip(about, tallies, strict=True):
-        for share, seconds in tally.quantiles():
+    for text, (_, total) in zip(about, totals, strict=True):
+        for share, seconds in total.quantiles():
             yield f'{name}{{{text},quantile="{share}"}} {seconds:.6f}\n'
-        yield f"{name}_sum{{{text}}} {tally.seconds:.6f}\n"
-        yield f"{name}_count{{{text}}} {tally.count}\n"
+        yield f"{name}_sum{{{text}}} {total.seconds:.6f}\n"
+        yield f"{name}_count{{{text}}} {total.count}\n"
 
 
 def _issuer_labels(certificate: Certificate) -> str:
@@ -263,39 +262,39 @@ def _issuer_labels(certificate: Certificate) -> str:
     )
 
 
-def _circuits(standings: Sequence[BreakerStatus]) -> Iterator[str]:
+def _circuits(breakers: Sequence[BreakerStatus]) -> Iterator[str]:
     """Not of cert-manager: the circuit breakers of the issuers that were asked since the start."""
     about = [
         (
-            standing,
+            breaker,
             labels(
                 (
-                    ("issuer_name", standing.name),
-                    ("issuer_kind", standing.kind),
-                    ("namespace", standing.namespace),
+                    ("issuer_name", breaker.name),
+                    ("issuer_kind", breaker.kind),
+                    ("namespace", breaker.namespace),
                 )
             ),
         )
-        for standing in standings
+        for breaker in breakers
     ]
     name = "certwright_issuer_circuit_open"
     yield head(name, "gauge", "Whether the issuer fails, so that at most one certificate at a time tries it.")
-    for standing, text in about:
-        yield f"{name}{{{text}}} {int(standing.state != State.CLOSED)}\n"
+    for breaker, text in about:
+        yield f"{name}{{{text}}} {int(breaker.state != State.CLOSED)}\n"
     name = "certwright_issuer_circuit_state"
     yield head(name, "gauge", "The state of the issuer's circuit breaker; 1 for the state that it is in.")
-    for standing, text in about:
+    for breaker, text in about:
         for state in State:
-            yield f'{name}{{{text},state="{state}"}} {int(standing.state == state)}\n'
+            yield f'{name}{{{text},state="{state}"}} {int(breaker.state == state)}\n'
     name = "certwright_issuer_waiting_certificates"
     yield head(name, "gauge", "How many certificates wait because of their issuer.")
-    for standing, text in about:
-        yield f"{name}{{{text}}} {standing.waiting}\n"
+    for breaker, text in about:
+        yield f"{name}{{{text}}} {breaker.waiting}\n"
     name = "certwright_issuer_last_success_timestamp_seconds"
     yield head(name, "gauge", "When the issuer last accepted or issued, expressed as a Unix Epoch Time.")
-    for standing, text in about:
-        if standing.last_success is not None:
-            yield f"{name}{{{text}}} {int(standing.last_success.timestamp())}\n"
+    for breaker, text in about:
+        if breaker.last_success is not None:
+            yield f"{name}{{{text}}} {int(breaker.last_success.timestamp())}\n"
 
 
 def _ready_issuers(kind: str, title: str, issuers: Iterable[Issuer | ClusterIssuer]) -> Iterator[str]:

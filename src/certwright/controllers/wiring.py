@@ -15,7 +15,7 @@ from certwright.controllers.acme.ari_poller import AriPoller, EarlyRenewalInfo
 from certwright.controllers.acme.caa_gate import CaaGate
 from certwright.controllers.acme.challenges import ChallengeReconciler, ChallengeTools
 from certwright.controllers.acme.circuit_gate import CircuitGate
-from certwright.controllers.acme.clients import AcmeClients, ResolvedIssuer, Traffic, creator_of
+from certwright.controllers.acme.clients import AcmeClients, AcmeRequests, ResolvedIssuer, creator_of
 from certwright.controllers.acme.issuer_resolution import IssuerResolver
 from certwright.controllers.acme.order_challenges import OrderChallenges, with_the_last
 from certwright.controllers.acme.orders import OrderReconciler, OrderTools
@@ -109,8 +109,10 @@ class Wiring(Context):
         self._dependents: Dependents[ObjectKey] = Dependents()  # Orders and Challenges, by Secrets read
         caches.orders.add_handler(self._forget_dependents)
         caches.challenges.add_handler(self._forget_dependents)
-        self.traffic = Traffic()
-        self.clients = AcmeClients(toolbox, options, user_agent=USER_AGENT, observe=self.traffic.observe)
+        self.acme_requests = AcmeRequests()
+        self.clients = AcmeClients(
+            toolbox, options, user_agent=USER_AGENT, observe=self.acme_requests.observe
+        )
         self._resolver = IssuerResolver(
             self.issuers,
             caches.secrets,

@@ -92,7 +92,7 @@ def running(world: AcmeWorld) -> Controllers:
 def calls(world: AcmeWorld) -> Counter[str]:
     """How many requests were made for orders, by what they are for, refused nonces left out. When to renew is
     asked beside them, and may be asked late."""
-    acme_calls = running(world).wiring.traffic.take()
+    acme_calls = running(world).wiring.acme_requests.take()
     made = Counter[str]()
     for kind, tally in acme_calls:
         if kind.status != "400" and kind.action != Action.RENEWAL_INFO:

@@ -80,7 +80,7 @@ async def ready_of(world: AcmeWorld, name: str, status: str) -> str:
 
 def new_orders(world: AcmeWorld) -> int:
     assert world.controllers is not None
-    calls = world.controllers.wiring.traffic.take()
+    calls = world.controllers.wiring.acme_requests.take()
     return sum(
         tally.count for kind, tally in calls if kind.action == Action.NEW_ORDER and kind.status == "201"
     )

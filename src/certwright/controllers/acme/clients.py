@@ -79,7 +79,7 @@ _MOST = 1000
 """Kinds of requests with a host of their own: tenants choose hosts, and may choose another each second."""
 
 
-class Kind(NamedTuple):
+class RequestLabels(NamedTuple):
     """Requests that are counted together; `status` is 0 where no answer came."""
 
     scheme: str
@@ -90,7 +90,7 @@ class Kind(NamedTuple):
 
 
 @dataclass(slots=True)
-class Tally:
+class RequestTotals:
     """The number of requests, their total seconds, and the seconds of the last 256."""
 
     count: int = 0
@@ -107,30 +107,30 @@ class Tally:
         ]
 
 
-class Traffic:
+class AcmeRequests:
     """The requests of this process to ACME servers."""
 
     def __init__(self) -> None:
-        self._tallies: dict[Kind, Tally] = {}
+        self._totals: dict[RequestLabels, RequestTotals] = {}
 
     def observe(self, record: RequestRecord) -> None:
         """Count one request."""
         # Split by hand: each order has other URLs, which `urlsplit` would have to parse in full.
         scheme, _, rest = record.url.partition("://")
         host = rest.partition("/")[0].partition("?")[0]
-        kind = Kind(scheme, host, str(record.action), record.method, str(record.status))
-        tally = self._tallies.get(kind)
-        if tally is None:
-            if len(self._tallies) >= _MOST:
+        kind = RequestLabels(scheme, host, str(record.action), record.method, str(record.status))
+        total = self._totals.get(kind)
+        if total is None:
+            if len(self._totals) >= _MOST:
                 kind = kind._replace(scheme="", host=OTHERS)
-            tally = self._tallies.setdefault(kind, Tally())
-        tally.count += 1
-        tally.seconds += record.seconds
-        tally.recent.append(record.seconds)
+            total = self._totals.setdefault(kind, RequestTotals())
+        total.count += 1
+        total.seconds += record.seconds
+        total.recent.append(record.seconds)
 
-    def take(self) -> list[tuple[Kind, Tally]]:
+    def take(self) -> list[tuple[RequestLabels, RequestTotals]]:
         """The present numbers, which later requests do not change."""
         return [
-            (kind, Tally(tally.count, tally.seconds, tally.recent.copy()))
-            for kind, tally in sorted(self._tallies.items())
+            (kind, RequestTotals(total.count, total.seconds, total.recent.copy()))
+            for kind, total in sorted(self._totals.items())
         ]

@@ -91,17 +91,17 @@ class Notifier:
         self._destinations = notifications.destinations
         self._sender = notifications.sender
         self._reported = Reported(client, notifications.namespace)
-        self._tallies = {
-            destination.name: Tally(destination.name, destination.kind)
+        self._totals = {
+            destination.name: MessageTotals(destination.name, destination.kind)
             for destination in notifications.destinations
         }
         self._pauses = {destination.name: _Pause() for destination in notifications.destinations}
         self._overdue = _Overdue()
 
     @property
-    def tallies(self) -> list[Tally]:
+    def totals(self) -> list[MessageTotals]:
         """The messages to each destination since the start, as a copy."""
-        return [replace(tally) for tally in self._tallies.values()]
+        return [replace(total) for total in self._totals.values()]
 
     async def run(self) -> None:
         """Check once a minute, for ever. The caches MUST be in sync."""
@@ -137,11 +137,11 @@ class Notifier:
         try:
             await destination.send(digest)
         except SendError as error:
-            self._tallies[destination.name].failed += 1
+            self._totals[destination.name].failed += 1
             changed |= {"cause": str(error), "nextAttempt": pause.fail(now)}
             self._event(logging.WARNING, "notification failed", destination, **changed)
             return
-        self._tallies[destination.name].sent += 1
+        self._totals[destination.name].sent += 1
         self._pauses[destination.name] = _Pause()
         self._event(logging.INFO, "notification sent", destination, **changed)
         for problem in (*digest.new, *digest.remaining):
@@ -286,7 +286,7 @@ def _name(destination: str, problem: str) -> str:
 
 
 @dataclass(slots=True)
-class Tally:
+class MessageTotals:
     """The messages to one destination since the start, and those that could not be sent."""
 
     destination: str
@@ -295,17 +295,17 @@ class Tally:
     failed: int = 0
 
 
-def exposition(tallies: Sequence[Tally]) -> Iterator[str]:
+def exposition(totals: Sequence[MessageTotals]) -> Iterator[str]:
     """The lines of the metrics."""
-    sent = [(tally, tally.sent) for tally in tallies]
-    failed = [(tally, tally.failed) for tally in tallies]
+    sent = [(total, total.sent) for total in totals]
+    failed = [(total, total.failed) for total in totals]
     yield from _counter("sent", "Notifications that the destination has accepted.", sent)
     yield from _counter("failed", "Attempts to send a notification that failed.", failed)
 
 
-def _counter(name: str, meaning: str, counts: Sequence[tuple[Tally, int]]) -> Iterator[str]:
+def _counter(name: str, meaning: str, counts: Sequence[tuple[MessageTotals, int]]) -> Iterator[str]:
     metric = f"certwright_notifications_{name}_total"
     yield head(metric, "counter", meaning)
-    for tally, count in counts:
-        pairs = labels((("destination", tally.destination), ("kind", tally.kind)))
+    for total, count in counts:
+        pairs = labels((("destination", total.destination), ("kind", total.kind)))
         yield f"{metric}{{{pairs}}} {count}\n"
