@@ -1,16 +1,61 @@
-"""Our controllers on what cert-manager has left."""
+"""Our controllers on what cert-manager has left: a store with its objects as they are, because through the
+API they would get new UIDs, times and owners; and the objects afterwards, as JSON."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import json
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
+from copy import deepcopy
 from typing import Any
 
 from certwright.controllers.acme.options import AcmeOptions
+from certwright.kube.apiserver.model.objects import columns
+from certwright.kube.store.contract import Key
+from certwright.kube.store.memory import MemoryStore
+from certwright.kube.util.http_messages import Request
 from controllers.acme.fake_world import Shown
-from support.world import World, make_world
-from takeover.loading import store_of
+from support.world import ADMIN, World, make_world
 from takeover.objects import Json
+
+GROUPS = {
+    "clusterissuers": "/apis/cert-manager.io/v1",
+    "issuers": "/apis/cert-manager.io/v1",
+    "certificates": "/apis/cert-manager.io/v1",
+    "certificaterequests": "/apis/cert-manager.io/v1",
+    "orders": "/apis/acme.cert-manager.io/v1",
+    "challenges": "/apis/acme.cert-manager.io/v1",
+    "secrets": "/api/v1",
+}
+
+
+async def objects(world: World, plural: str) -> list[Json]:
+    """All objects of that kind, in all namespaces."""
+    answer = await world.server.handle(Request("GET", f"{GROUPS[plural]}/{plural}", user=ADMIN))
+    assert answer.status == 200, answer.body
+    listed: Json = json.loads(answer.body)
+    kind = listed["kind"].removesuffix("List")
+    return [{"apiVersion": listed["apiVersion"], "kind": kind, **item} for item in listed["items"]]
+
+
+async def everything(world: World) -> list[Json]:
+    return [obj for plural in GROUPS for obj in await objects(world, plural)]
+
+
+_IRREGULAR = {"Ingress": "ingresses"}
+
+
+async def store_of(objects: Iterable[Json]) -> MemoryStore:
+    """A store that holds these objects, as if it had been restored from a backup."""
+    store = MemoryStore()
+    for manifest in objects:
+        obj = deepcopy(manifest)
+        group = obj["apiVersion"].rpartition("/")[0]
+        plural = _IRREGULAR.get(obj["kind"], f"{obj['kind'].lower()}s")
+        metadata = obj["metadata"]
+        key = Key(f"{group}/{plural}" if group else plural, metadata.get("namespace", ""), metadata["name"])
+        await store.put(key, columns(obj), expect=0)
+    return store
 
 
 @asynccontextmanager

@@ -17,10 +17,8 @@ from support.world import World, make_world
 from takeover import fleet
 from takeover.go_x509 import key_pem
 from takeover.in_flight import NEXT, STAGES, renewal
-from takeover.loading import store_of
 from takeover.objects import Json
-from takeover.raw import everything
-from takeover.scene import created, taken_over
+from takeover.scene import created, everything, store_of, taken_over
 
 
 @pytest.mark.parametrize("stage", STAGES)

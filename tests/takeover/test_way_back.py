@@ -18,8 +18,7 @@ from takeover import fleet, judge
 from takeover.go_x509 import key_pem, new_key
 from takeover.judge import Case
 from takeover.objects import Json
-from takeover.raw import objects
-from takeover.scene import taken_over
+from takeover.scene import objects, taken_over
 
 FULL: Json = {
     "commonName": "all.example.org",

@@ -15,8 +15,8 @@ from certwright.acme.solvers.dns01.rfc2136 import Rfc2136, TsigKey
 from certwright.acme.solvers.names import NameServers
 from certwright.kube.util.clock import SystemClock
 from conformance.check_solver import check_solver
+from support.bind import running_knot
 from support.dns.powerdns import TSIG_SECRET, running_powerdns
-from support.knot import running_knot
 
 TASK = Task(type="dns-01", identifier="a.example.org", token="t", key="value", uid="u")
 
