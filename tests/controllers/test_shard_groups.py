@@ -19,7 +19,7 @@ from certwright.kube.api.meta import ObjectMeta
 from certwright.kube.apiserver.bootstrap import AUTOUPDATE
 from certwright.kube.client.local import LocalTransport
 from certwright.kube.client.rest import Client
-from certwright.kube.runtime.lease_specs import format_micro_time
+from certwright.kube.runtime.lease import format_micro_time
 from controllers.members import Member
 from controllers.scene import Scene
 from controllers.test_shards import NAMES, allow_shards, check_all_issued_once, issue

@@ -21,7 +21,7 @@ from certwright.kube.api.core import (
 )
 from certwright.kube.api.kinds import AnyKind, Kind
 from certwright.kube.api.meta import ObjectMeta
-from certwright.kube.runtime.lease_specs import format_micro_time
+from certwright.kube.runtime.lease import format_micro_time
 from certwright.resources.certificate import Certificate, CertificateSpec, PrivateKeySpec
 from certwright.resources.references import IssuerReference
 from certwright.resources.table import CERTIFICATES, CLUSTER_ISSUERS, OUR_KINDS

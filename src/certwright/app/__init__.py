@@ -27,7 +27,7 @@ from certwright.controllers.replicas.cluster import ClusterSettings
 from certwright.controllers.shims.annotations import ShimOptions
 from certwright.kit.outgoing import ServerRules
 from certwright.kube.apiserver.http.fairness import InFlight
-from certwright.kube.runtime.lease_terms import Terms
+from certwright.kube.runtime.lease import Terms
 from certwright.resources.operator_policy import OperatorPolicy
 
 __all__ = [

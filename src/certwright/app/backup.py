@@ -19,13 +19,11 @@ from certwright.app.encryption import new_seal
 from certwright.app.options import ServeOptions, StartError
 from certwright.app.stores import check_row, etcd_of, is_etcd, sqlite_path
 from certwright.kube.apiserver.model.objects import at_revision
-from certwright.kube.store.backup_file import BackupReader, BackupWriter, Header
+from certwright.kube.store.backup_file import BackupReader, BackupWriter, Dump, Header
 from certwright.kube.store.contract import Encode, Key, Row, Store, StoreError
-from certwright.kube.store.dump import Dump
 from certwright.kube.store.envelope import Seal
 from certwright.kube.store.keyring import wrapped_by
-from certwright.kube.store.sqlite.dump import dump_sqlite
-from certwright.kube.store.sqlite.restore import replacing
+from certwright.kube.store.sqlite.backup import dump_sqlite, replacing
 
 _TOGETHER = 256
 

@@ -6,9 +6,9 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 
 from certwright.app.options import EtcdOptions, ServeOptions, StartError
+from certwright.kube.store.backup_file import Dump
 from certwright.kube.store.contract import Store
 from certwright.kube.store.damage import Check
-from certwright.kube.store.dump import Dump
 from certwright.kube.store.envelope import Seal
 from certwright.kube.store.etcd.backup import Filling, dump_etcd, refilling
 from certwright.kube.store.etcd.client import Access

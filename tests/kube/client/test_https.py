@@ -22,7 +22,7 @@ from certwright.kube.api.errors import NoCredentials, NotFound, Unreachable
 from certwright.kube.client.https import HttpsTransport
 from certwright.kube.client.login import Credential, FileLogin, FixedLogin, LoginFiles
 from certwright.kube.client.rest import Client
-from certwright.kube.runtime.fence import FencedTransport
+from certwright.kube.runtime.lease import FencedTransport
 from certwright.kube.util.connections import BadCredentials, tls_context
 from certwright.kube.util.http_messages import HEARTBEAT, close_stream
 

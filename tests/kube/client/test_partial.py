@@ -9,9 +9,8 @@ import pytest
 
 from certwright.kube.api.core import CONFIG_MAPS, ConfigMap
 from certwright.kube.api.meta import ObjectKey, ObjectMeta
-from certwright.kube.client.filtered_informer import PartialInformer, follow_some
+from certwright.kube.client.filtered_informer import NamesByValue, PartialInformer, follow_some
 from certwright.kube.client.informer import Informer
-from certwright.kube.client.name_set import NamesByValue
 from certwright.kube.util.tasks import TaskSet
 from support.world import World, make_world
 

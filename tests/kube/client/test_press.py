@@ -8,7 +8,7 @@ from collections.abc import Callable
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from certwright.kube.client.zstd import Press
+from certwright.kube.client.compressed import Press
 
 
 def make_noise() -> Callable[[int], bytes]:

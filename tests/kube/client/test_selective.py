@@ -8,10 +8,10 @@ import pytest
 
 from certwright.kube.api.core import CONFIG_MAPS, ConfigMap
 from certwright.kube.api.meta import ObjectKey, ObjectMeta
+from certwright.kube.client.filtered_informer import Names
 from certwright.kube.client.informer import identity
 from certwright.kube.client.local import LocalTransport
 from certwright.kube.client.metadata_informer import Identified, SelectiveInformer, identities
-from certwright.kube.client.name_set import Names
 from certwright.kube.client.rest import Client
 from certwright.kube.util.http_messages import Request, Response
 from certwright.kube.util.tasks import TaskSet

@@ -13,9 +13,7 @@ from certwright.kube.api.core import LEASES, Lease
 from certwright.kube.api.errors import Unreachable
 from certwright.kube.client.local import LocalTransport
 from certwright.kube.client.rest import Client
-from certwright.kube.runtime.fence import FencedTransport
-from certwright.kube.runtime.lease import Candidate
-from certwright.kube.runtime.lease_terms import Terms
+from certwright.kube.runtime.lease import Candidate, FencedTransport, Terms
 from certwright.kube.util.http_messages import Request, Response
 from support.world import ADMIN, World, make_world
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from certwright.kube.store.contract import Key
 from certwright.kube.store.etcd.backup import refilling
 from certwright.kube.store.etcd.client import Access
-from certwright.kube.store.sqlite.restore import replacing
+from certwright.kube.store.sqlite.backup import replacing
 from support.sealed import Keys, seal_with
 
 NEW = [(Key("things", "ns", f"new-{number}"), lambda _: (b"", b"new")) for number in range(300)]

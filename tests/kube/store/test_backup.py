@@ -10,15 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from certwright.kube.store.backup_file import BackupReader, BackupWriter, Header
+from certwright.kube.store.backup_file import BackupReader, BackupWriter, Dump, Header
 from certwright.kube.store.contract import Damaged, Encode, Key, Row, Store
-from certwright.kube.store.dump import Dump
 from certwright.kube.store.envelope import Seal
 from certwright.kube.store.etcd.backup import dump_etcd
 from certwright.kube.store.etcd.client import Access
 from certwright.kube.store.etcd.store import open_etcd
 from certwright.kube.store.keyring import KEY_BYTES
-from certwright.kube.store.sqlite.dump import dump_sqlite
+from certwright.kube.store.sqlite.backup import dump_sqlite
 from certwright.kube.store.sqlite.store import open_sqlite
 from support.etcd import Etcd
 from support.sealed import SECRETS, Keys, seal_with

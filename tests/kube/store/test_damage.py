@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
+from certwright.kube.store.backup_file import Dump
 from certwright.kube.store.contract import Changed, DamagedRow, Key, Missing, Row, Store
-from certwright.kube.store.dump import Dump
 from certwright.kube.store.etcd.backup import dump_etcd
 from certwright.kube.store.etcd.client import Access, EtcdClient
 from certwright.kube.store.etcd.messages import RANGE, TXN, RangeRequest, TxnRequest, put_op
 from certwright.kube.store.etcd.rows import Layout
 from certwright.kube.store.etcd.store import open_etcd
 from certwright.kube.store.key_rotation import Sealed
-from certwright.kube.store.sqlite.dump import dump_sqlite
+from certwright.kube.store.sqlite.backup import dump_sqlite
 from certwright.kube.store.sqlite.store import open_sqlite
 from conformance.check_store import saying
 from support.etcd import Etcd

@@ -13,7 +13,7 @@ from certwright.kube.store.contract import Damaged, Unavailable
 from certwright.kube.store.etcd.backup import refilling
 from certwright.kube.store.etcd.client import Access
 from certwright.kube.store.etcd.store import open_etcd
-from certwright.kube.store.sqlite.restore import replacing
+from certwright.kube.store.sqlite.backup import replacing
 from certwright.kube.store.sqlite.store import open_sqlite
 from conformance.check_store import A, saying
 from kube.store.restoring_child import NEW

@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 
 from certwright.kube.store.contract import Exists, Key, Unavailable
-from certwright.kube.store.sqlite.bloom_filter import KeyFilter
 from certwright.kube.store.sqlite.file import connect
-from certwright.kube.store.sqlite.keys import AbsentKeys
+from certwright.kube.store.sqlite.keys import AbsentKeys, KeyFilter
 from certwright.kube.store.sqlite.store import SqliteStore, open_sqlite
 from conformance.check_store import saying
 from support.waiting import until

@@ -15,8 +15,8 @@ import pytest
 
 from certwright.kube.store.contract import Damaged, Key, Lost
 from certwright.kube.store.mark import Mark
+from certwright.kube.store.sqlite.backup import replacing
 from certwright.kube.store.sqlite.file import WAL_BYTES, mark_file
-from certwright.kube.store.sqlite.restore import replacing
 from certwright.kube.store.sqlite.store import SqliteStore, open_sqlite
 from conformance.check_store import A, fill, saying
 from support.sealed import Keys, seal_with

@@ -13,9 +13,7 @@ from certwright.controllers.replicas.shards import ShardedReplica
 from certwright.kube.client.rest import Client
 from certwright.kube.client.throttle import Throttle, ThrottledTransport, lift_where_fair
 from certwright.kube.client.transport import Transport
-from certwright.kube.runtime.fence import FencedTransport
-from certwright.kube.runtime.lease import Candidate
-from certwright.kube.runtime.lease_terms import Terms
+from certwright.kube.runtime.lease import Candidate, FencedTransport, Terms
 from certwright.kube.util.clock import Clock
 from certwright.kube.util.tasks import TaskSet
 

@@ -29,8 +29,7 @@ from certwright.controllers.cache.shard_members import Shards
 from certwright.controllers.manager import Controllers
 from certwright.controllers.replicas.replica import Member, ReplicaMetrics
 from certwright.kube.api.errors import ApiError, Unreachable
-from certwright.kube.runtime.lease import Candidate
-from certwright.kube.runtime.lease_terms import Terms
+from certwright.kube.runtime.lease import Candidate, Terms
 from certwright.kube.util.clock import Clock
 
 _log = logging.getLogger(__name__)

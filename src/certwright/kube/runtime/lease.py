@@ -24,7 +24,9 @@ import logging
 import math
 import random
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import msgspec
 
@@ -41,11 +43,40 @@ from certwright.kube.api.errors import (
 from certwright.kube.api.meta import ObjectMeta
 from certwright.kube.client.cache import parse_revision
 from certwright.kube.client.rest import JSON_PATCH, Client
-from certwright.kube.runtime import lease_specs as specs
-from certwright.kube.runtime.deadlines import within
-from certwright.kube.runtime.lease_terms import DEFAULT_TERMS, JITTER, Terms
-from certwright.kube.runtime.lease_watch import LeaseWatch
+from certwright.kube.client.transport import CheckingTransport, Transport
+from certwright.kube.runtime.lease_watch import LeaseWatch, within
 from certwright.kube.util.clock import Clock
+from certwright.kube.util.http_messages import Response
+
+# Without it, candidates that poll at the same moments would all try together; client-go's JitterFactor.
+JITTER = 0.2
+
+
+class Terms(msgspec.Struct, frozen=True, kw_only=True):
+    """Lease timing: its duration, the renew deadline after which its holder gives up, and the period of
+    renewals and of the others' polls. The defaults are cert-manager's."""
+
+    duration: timedelta = timedelta(seconds=60)
+    renew_deadline: timedelta = timedelta(seconds=40)
+    retry_period: timedelta = timedelta(seconds=15)
+
+    def check(self) -> None:
+        """Raises `ValueError`, with a sentence, for terms under which two processes could own a Lease at the
+        same time."""
+        if self.retry_period <= timedelta(0):
+            raise ValueError("the retry period must be longer than 0s")
+        if self.renew_deadline <= self.retry_period * (1 + JITTER):
+            raise ValueError(
+                "the renew deadline must be longer than 1.2 retry periods, so that one renewal may fail"
+            )
+        if self.duration <= self.renew_deadline:
+            raise ValueError("the lease duration must be longer than the renew deadline")
+        if self.duration < timedelta(seconds=1):
+            raise ValueError("the lease duration must be one second at least")
+
+
+DEFAULT_TERMS = Terms()
+
 
 _log = logging.getLogger(__name__)
 
@@ -253,7 +284,7 @@ class Candidate:
 
     async def _write_release(self, lease: Lease) -> None:
         try:
-            await self._client.update(LEASES, specs.released(lease, self._clock.now()))
+            await self._client.update(LEASES, _released(lease, self._clock.now()))
         except Conflict:
             if self._is_group:
                 # Another member has joined.
@@ -261,7 +292,7 @@ class Candidate:
             # Our last renewal may have been interrupted after the server had carried it out.
             lease = await self._client.get(LEASES, self.name, self._namespace)
             if lease.spec.holder_identity == self.identity:
-                await self._client.update(LEASES, specs.released(lease, self._clock.now()))
+                await self._client.update(LEASES, _released(lease, self._clock.now()))
 
     @property
     def left_s(self) -> float:
@@ -340,14 +371,14 @@ class Candidate:
         return True
 
     def _spec(self, old: LeaseSpec) -> LeaseSpec:
-        spec = specs.renewed(old, self.identity, self._terms.duration, self._clock.now())
+        spec = _renewed(old, self.identity, self._terms.duration, self._clock.now())
         self._written.append(spec.renew_time or "")
         return spec
 
     async def _renew_together(self, mine: Lease) -> Lease:
         """Renew a group's Lease, whatever other members write meanwhile. Raises `Conflict` if another holder
         has it."""
-        patch = specs.renewal_patch(mine.spec)
+        patch = _renewal_patch(mine.spec)
         try:
             return await self._client.patch(
                 LEASES, self.name, self._namespace, patch, content_type=JSON_PATCH
@@ -361,13 +392,13 @@ class Candidate:
 
     def _note_own(self, lease: Lease) -> None:
         """As `_note`, after a write of this process."""
-        self._mark = specs.mark(lease.spec)
+        self._mark = _mark(lease.spec)
         self._note(lease)
 
     def _note(self, lease: Lease) -> None:
-        if self._mark not in (None, specs.mark(lease.spec)):
+        if self._mark not in (None, _mark(lease.spec)):
             self.news.set()
-        self._mark = specs.mark(lease.spec)
+        self._mark = _mark(lease.spec)
         if self._seen is None or self._seen.spec != lease.spec:
             self._seen_at = self._clock.monotonic()
         if lease.spec.holder_identity:
@@ -394,3 +425,89 @@ class Candidate:
 
 def _revision(lease: Lease) -> int:
     return parse_revision(lease.metadata.resource_version)
+
+
+def format_micro_time(moment: datetime) -> str:
+    """`2026-01-02T03:04:05.000006Z`. `moment` must be aware.
+
+    Go reads a MicroTime with the layout `2006-01-02T15:04:05.000000Z07:00` and refuses any other number of
+    digits, so these fields are text in our structs.
+
+    Source: apimachinery `pkg/apis/meta/v1/micro_time.go`.
+    """
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def _renewed(old: LeaseSpec, identity: str, duration: timedelta, moment: datetime) -> LeaseSpec:
+    """`old`, acquired or renewed by `identity` at `moment`."""
+    now = format_micro_time(moment)
+    is_ours = old.holder_identity == identity
+    changes = 0 if old.holder_identity is None else (old.lease_transitions or 0) + (not is_ours)
+    return msgspec.structs.replace(
+        old,
+        holder_identity=identity,
+        lease_duration_seconds=int(duration.total_seconds()),
+        acquire_time=old.acquire_time if is_ours else now,
+        renew_time=now,
+        lease_transitions=changes,
+        preferred_holder=old.preferred_holder if is_ours else None,
+    )
+
+
+def _renewal_patch(spec: LeaseSpec) -> list[dict[str, Any]]:
+    """JSON patch (RFC 6902) that renews as `spec` does, and fails unless `spec`'s holder has the Lease."""
+    return [
+        {"op": "test", "path": "/spec/holderIdentity", "value": spec.holder_identity},
+        {"op": "add", "path": "/spec/renewTime", "value": spec.renew_time},
+        {"op": "add", "path": "/spec/leaseDurationSeconds", "value": spec.lease_duration_seconds},
+    ]
+
+
+def _released(lease: Lease, moment: datetime) -> Lease:
+    """`lease` without a holder."""
+    now = format_micro_time(moment)
+    spec = msgspec.structs.replace(
+        lease.spec, holder_identity="", lease_duration_seconds=1, renew_time=now, acquire_time=now
+    )
+    return msgspec.structs.replace(lease, spec=spec)
+
+
+def _mark(spec: LeaseSpec) -> tuple[str, int]:
+    """What changes with the holder, and when a member of a group calls the others."""
+    return spec.holder_identity or "", spec.lease_transitions or 0
+
+
+_READING = ("GET", "HEAD", "OPTIONS")
+
+
+class FencedTransport:
+    """A transport that passes writes only while `may_write`.
+
+    Where a request may wait for a connection, it is checked again when it has one, so a process that was
+    stopped for longer than its Lease lasts sends nothing afterwards. A request in flight at that moment may
+    still be carried out; writes carry the resourceVersion that was read, so such a write cannot undo changes
+    by the next holder.
+    """
+
+    def __init__(self, inner: Transport, may_write: Callable[[], bool]) -> None:
+        self._inner = inner
+        self._may_write = may_write
+
+    async def request(
+        self, method: str, target: str, *, headers: Mapping[str, str], body: bytes = b""
+    ) -> Response:
+        """The response. Raises `Unreachable` for a write that is no longer allowed."""
+        if method in _READING:
+            return await self._inner.request(method, target, headers=headers, body=body)
+        self._check()
+        if isinstance(self._inner, CheckingTransport):
+            return await self._inner.request_if(self._check, method, target, headers=headers, body=body)
+        return await self._inner.request(method, target, headers=headers, body=body)
+
+    def _check(self) -> None:
+        if not self._may_write():
+            raise Unreachable("another replica may have taken over: nothing is changed from here")
+
+    async def close(self) -> None:
+        """Close the wrapped transport."""
+        await self._inner.close()

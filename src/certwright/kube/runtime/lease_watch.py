@@ -6,17 +6,18 @@ caller, which reads the Lease now and then anyway, becomes slower by that and no
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import aclosing
 from datetime import timedelta
+from typing import Any, TypeVar
 
 from certwright.kube.api.codec import DecodeError
 from certwright.kube.api.core import LEASES, Lease
 from certwright.kube.api.errors import ApiError, Forbidden, Unreachable
 from certwright.kube.client.rest import Client
 from certwright.kube.client.watch import DELETED
-from certwright.kube.runtime.deadlines import within
 from certwright.kube.util.clock import Clock
 from certwright.kube.util.durations import doubled
 
@@ -107,3 +108,19 @@ class LeaseWatch:
             )
             return
         _log.debug("the watch on the lease %s/%s: %s", self._namespace, self._name, error)
+
+
+T = TypeVar("T")
+
+
+async def within(clock: Clock, seconds: float, work: Coroutine[Any, Any, T]) -> T:
+    """The result of `work`, within the given seconds of that clock. Raises `Unreachable` afterwards."""
+    task, alarm = asyncio.ensure_future(work), asyncio.ensure_future(clock.sleep(seconds))
+    try:
+        await asyncio.wait((task, alarm), return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            return task.result()
+        raise Unreachable(f"the API server did not answer within {seconds:.0f} s")
+    finally:
+        alarm.cancel()
+        task.cancel()

@@ -1,4 +1,4 @@
-"""Backup file format, independent of the store: one file with the rows of one revision.
+"""Backup of a store: its source (`Dump`), and the file format, which is independent of the store.
 
 A first line with the format; then, compressed (RFC 1950), messages in msgpack, each prefixed with its length
 in four bytes: a `Header`, rows, and at last a `Footer`; then the SHA-256 of everything before. Rows that are
@@ -11,14 +11,29 @@ import hashlib
 import os
 import tempfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
 import msgspec
 
 from certwright.kube.store.contract import Damaged, Key, Row
+from certwright.kube.store.damage import DamagedRows
 from certwright.kube.util.decoders import msgpack_decoder
+
+
+@dataclass(frozen=True, slots=True)
+class Dump:
+    """`rows` can be read once, in pages; close them when leaving early. `ring`: the data keys as stored;
+    None: no row is sealed there. `damage`: the rows that were left out so far, because they cannot be
+    read."""
+
+    revision: int
+    ring: bytes | None
+    rows: AsyncGenerator[list[Row], None]
+    damage: DamagedRows
+
 
 _MAGIC = b"certwright backup 1\n"
 _DIGEST_BYTES = hashlib.sha256().digest_size

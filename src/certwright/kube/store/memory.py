@@ -15,12 +15,14 @@ from certwright.kube.store.contract import (
     Page,
     Row,
     Unavailable,
+    check_delete,
+    check_put,
+    tombstone,
 )
 from certwright.kube.store.damage import DamagedRows
 from certwright.kube.store.fanout import Fanout, Subscription
 from certwright.kube.store.log import MAX_BYTES, EventLog, Place
 from certwright.kube.store.pages import Query, Undo, count_past, cut
-from certwright.kube.store.preconditions import check_delete, check_put, farewell
 
 
 class _Bucket:
@@ -145,7 +147,7 @@ class MemoryStore:
         self._check_open()
         previous = check_delete(self._find(key), expect)
         revision = self.revision + 1
-        row = farewell(previous, revision, encode)
+        row = tombstone(previous, revision, encode)
         self._buckets[key.bucket].remove((key.namespace, key.name))
         self._fanout.publish([Event(revision, row, previous, deleted=True)])
         return row

@@ -7,9 +7,9 @@ from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
+from certwright.kube.store.backup_file import Dump
 from certwright.kube.store.contract import Encode, Key, Row, Unavailable
 from certwright.kube.store.damage import Check
-from certwright.kube.store.dump import Dump
 from certwright.kube.store.envelope import Seal
 from certwright.kube.store.etcd.client import Access, EtcdClient
 from certwright.kube.store.etcd.identity import identify, owner_key

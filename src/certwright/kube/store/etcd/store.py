@@ -25,6 +25,8 @@ from certwright.kube.store.contract import (
     StoreError,
     Unavailable,
     Usage,
+    check_delete,
+    check_put,
 )
 from certwright.kube.store.damage import Check
 from certwright.kube.store.envelope import Seal
@@ -49,7 +51,6 @@ from certwright.kube.store.fanout import Fanout, Subscription
 from certwright.kube.store.log import MAX_BYTES, EventLog
 from certwright.kube.store.mark import MarkFile, MarkKeeper
 from certwright.kube.store.pages import Query
-from certwright.kube.store.preconditions import check_delete, check_put
 
 DEFAULT_PREFIX = "/certwright"
 DEFAULT_COMPACTION_S = 300.0

@@ -14,10 +14,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import sqlite3
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from certwright.kube.store.contract import Key
-from certwright.kube.store.sqlite.bloom_filter import KeyFilter
 
 _log = logging.getLogger(__name__)
 
@@ -97,3 +96,37 @@ class AbsentKeys:
         key_filter = KeyFilter(min(max(1 << (2 * rows).bit_length(), self._smallest), LARGEST))
         key_filter.add_all(tuple(self._pending()))
         return key_filter
+
+
+class KeyFilter:
+    """Bloom filter: a compact set of keys with false positives, but no false negatives. Eight bits a key for
+    up to `capacity` (a power of two). At capacity one of twenty other keys is a false positive, and more
+    beyond it. `added` counts the keys added.
+
+    Source: B. H. Bloom, "Space/Time Trade-offs in Hash Coding with Allowable Errors", CACM 13(7), 1970.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
+        self.added = 0
+        self._bits = bytearray(capacity)
+        self._mask = 8 * capacity - 1
+
+    def add(self, key: Key) -> None:
+        """Add a key."""
+        self.add_all((key,))
+
+    def add_all(self, keys: Collection[tuple[str, str, str]]) -> None:
+        """Add keys; plain tuples of a `Key`'s fields are accepted."""
+        self.added += len(keys)
+        bits, mask = self._bits, self._mask
+        for hashed in map(hash, keys):
+            first, other = hashed & mask, (hashed >> 32) & mask
+            bits[first >> 3] |= 1 << (first & 7)
+            bits[other >> 3] |= 1 << (other & 7)
+
+    def __contains__(self, key: Key) -> bool:
+        """False: the key was certainly not added."""
+        hashed, mask, bits = hash(key), self._mask, self._bits
+        first, other = hashed & mask, (hashed >> 32) & mask
+        return bool(bits[first >> 3] >> (first & 7) & bits[other >> 3] >> (other & 7) & 1)

@@ -15,11 +15,14 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from certwright.kube.store.contract import Key, Lost, Row
 from certwright.kube.store.envelope import Seal
+from certwright.kube.store.key_rotation import Swept
+from certwright.kube.store.keyring import Ring
 from certwright.kube.store.overlay import Batch
+from certwright.kube.store.sqlite import sealing
 from certwright.kube.store.sqlite.file import PAGE_SIZE, WAL_BYTES, explain
 from certwright.kube.store.sqlite.guard import OpenFiles
 
@@ -242,3 +245,35 @@ class Writer:
             _log.warning("the log was left for the next start: %s", error)
         self._connection.close()
         self.log.close()
+
+
+P = ParamSpec("P")
+
+
+class SqliteSweeping:
+    """A `key_rotation.Sweepable`: the writer thread rewrites pages of rows."""
+
+    def __init__(self, writer: Writer, seal: Seal, path: Path) -> None:
+        self._writer = writer
+        self._seal = seal
+        self._path = path
+
+    async def count_sealed(self, after: Key | None) -> tuple[int, int]:
+        """See `Sweepable.count_sealed`."""
+        return await self._do(sealing.count, after)
+
+    async def keep(self, ring: Ring) -> None:
+        """See `Sweepable.keep`."""
+        await self._do(sealing.keep, ring)
+
+    async def sweep(self, after: Key | None) -> Swept:
+        """See `Sweepable.sweep`."""
+        return await self._do(sealing.sweep, after)
+
+    async def _do(
+        self, work: Callable[Concatenate[sqlite3.Connection, Seal, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        try:
+            return await self._writer.do(lambda connection: work(connection, self._seal, *args, **kwargs))
+        except sqlite3.Error as error:
+            raise explain(error, self._path) from error
