@@ -268,7 +268,11 @@ def _controller_rules() -> dict[str, list[Json]]:
         for kind in _KINDS
     }
     rules["certificates"] = [
-        _rule("update patch", _with_status("certificates certificaterequests"), _CERT_MANAGER),
+        _rule(
+            "update patch",
+            "certificates certificates/status certificaterequests certificaterequests/status",
+            _CERT_MANAGER,
+        ),
         _rule(_READ, "certificates certificaterequests", _CERT_MANAGER),
         issuers,
         _rule("update", "certificates/finalizers certificaterequests/finalizers", _CERT_MANAGER),
@@ -289,7 +293,15 @@ def _controller_rules() -> dict[str, list[Json]]:
         issuers,
         events,
     ]
-    rules["cainjector"] = _ca_injector_rules(secrets, events)
+    hooks = "validatingwebhookconfigurations mutatingwebhookconfigurations"
+    rules["cainjector"] = [
+        _rule(_READ, "certificates", _CERT_MANAGER),
+        _rule("get list watch patch", hooks, "admissionregistration.k8s.io"),
+        _rule("get list watch patch", "apiservices", "apiregistration.k8s.io"),
+        _rule("get list watch patch", "customresourcedefinitions", "apiextensions.k8s.io"),
+        secrets,
+        events,
+    ]
     sets = tuple(f"{kind}.{_SETS}/*" for kind in _SET_KINDS)
     rules["approve:cert-manager-io"] = [_rule("approve", "signers", _CERT_MANAGER, (*signers, *sets))]
     rules["issuersets"] = [
@@ -298,7 +310,13 @@ def _controller_rules() -> dict[str, list[Json]]:
         issuers,
         events,
     ]
-    rules["deliveries"] = _delivery_rules(secrets, events)
+    rules["deliveries"] = [
+        _rule("update patch", "deliveries/status", _SETS),
+        _rule(_READ, "deliveries", _SETS),
+        _rule(_READ, "certificates", _CERT_MANAGER),
+        secrets,
+        events,
+    ]
     rules["certificatesigningrequests"] = [
         # patch: for the annotation with a pickup ID; cert-manager updates the whole object.
         _rule("get list watch update patch", "certificatesigningrequests", "certificates.k8s.io"),
@@ -307,28 +325,6 @@ def _controller_rules() -> dict[str, list[Json]]:
         _rule("create", "subjectaccessreviews", "authorization.k8s.io"),
     ]
     return rules
-
-
-def _delivery_rules(secrets: Json, events: Json) -> list[Json]:
-    return [
-        _rule("update patch", "deliveries/status", _SETS),
-        _rule(_READ, "deliveries", _SETS),
-        _rule(_READ, "certificates", _CERT_MANAGER),
-        secrets,
-        events,
-    ]
-
-
-def _ca_injector_rules(secrets: Json, events: Json) -> list[Json]:
-    hooks = "validatingwebhookconfigurations mutatingwebhookconfigurations"
-    return [
-        _rule(_READ, "certificates", _CERT_MANAGER),
-        _rule("get list watch patch", hooks, "admissionregistration.k8s.io"),
-        _rule("get list watch patch", "apiservices", "apiregistration.k8s.io"),
-        _rule("get list watch patch", "customresourcedefinitions", "apiextensions.k8s.io"),
-        secrets,
-        events,
-    ]
 
 
 def _acme_controller_rules(issuers: Json, secrets: Json, events: Json) -> dict[str, list[Json]]:
@@ -358,10 +354,6 @@ def _acme_controller_rules(issuers: Json, secrets: Json, events: Json) -> dict[s
         events,
     ]
     return {"orders": orders, "challenges": challenges}
-
-
-def _with_status(resources: str) -> str:
-    return " ".join(f"{name} {name}/status" for name in resources.split())
 
 
 def _leader_election() -> list[Default]:

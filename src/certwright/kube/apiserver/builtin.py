@@ -110,10 +110,50 @@ def _core() -> tuple[ResourceDefinition, ...]:
             columns=columns.ENDPOINTS,
             strategy=core_services.ENDPOINTS,
         ),
-        _event(),
+        kind(
+            "Event",
+            "events",
+            short_names=("ev",),
+            columns=columns.EVENT,
+            selectable_fields=(
+                *(f"involvedObject.{name}" for name in _ABOUT),
+                "reason",
+                "reportingComponent",
+                "source",
+                "type",
+            ),
+            field_readers={"source": core_strategies.source},
+            strategy=strategies.EVENT,
+        ),
         kind("LimitRange", "limitranges", short_names=("limits",), columns=columns.CREATED),
-        _namespace(),
-        _pod(),
+        kind(
+            "Namespace",
+            "namespaces",
+            short_names=("ns",),
+            namespaced=False,
+            # A collection of namespaces cannot be deleted in one request.
+            verbs=("create", "delete", "get", "list", "patch", "update", "watch"),
+            columns=columns.NAMESPACE,
+            status_subresource=True,
+            subresources=(Subresource(name="finalize", verbs=("update",), shape=strategies.finalize),),
+            selectable_fields=("status.phase",),
+            name_rule=object_names.dns_label,
+            strategy=strategies.NAMESPACE,
+        ),
+        kind(
+            "Pod",
+            "pods",
+            short_names=("po",),
+            categories=("all",),
+            columns=columns.POD,
+            status_subresource=True,
+            selectable_fields=_POD_FIELDS,
+            field_readers={
+                "spec.hostNetwork": lambda pod: "true" if pod["spec"].get("hostNetwork") else "false",
+                "status.podIPs": lambda pod: ",".join(ip["ip"] for ip in pod["status"].get("podIPs") or ()),
+            },
+            strategy=core_services.POD,
+        ),
         kind(
             "ResourceQuota",
             "resourcequotas",
@@ -129,93 +169,28 @@ def _core() -> tuple[ResourceDefinition, ...]:
             selectable_fields=("type",),
             strategy=strategies.SECRET,
         ),
-        _service_account(),
-        _service(),
-    )
-
-
-def _event() -> ResourceDefinition:
-    return native_kind(
-        "v1",
-        "Event",
-        "events",
-        short_names=("ev",),
-        columns=columns.EVENT,
-        selectable_fields=(
-            *(f"involvedObject.{name}" for name in _ABOUT),
-            "reason",
-            "reportingComponent",
-            "source",
-            "type",
-        ),
-        field_readers={"source": core_strategies.source},
-        strategy=strategies.EVENT,
-    )
-
-
-def _namespace() -> ResourceDefinition:
-    return native_kind(
-        "v1",
-        "Namespace",
-        "namespaces",
-        short_names=("ns",),
-        namespaced=False,
-        # A collection of namespaces cannot be deleted in one request.
-        verbs=("create", "delete", "get", "list", "patch", "update", "watch"),
-        columns=columns.NAMESPACE,
-        status_subresource=True,
-        subresources=(Subresource(name="finalize", verbs=("update",), shape=strategies.finalize),),
-        selectable_fields=("status.phase",),
-        name_rule=object_names.dns_label,
-        strategy=strategies.NAMESPACE,
-    )
-
-
-def _pod() -> ResourceDefinition:
-    return native_kind(
-        "v1",
-        "Pod",
-        "pods",
-        short_names=("po",),
-        categories=("all",),
-        columns=columns.POD,
-        status_subresource=True,
-        selectable_fields=_POD_FIELDS,
-        field_readers={
-            "spec.hostNetwork": lambda pod: "true" if pod["spec"].get("hostNetwork") else "false",
-            "status.podIPs": lambda pod: ",".join(ip["ip"] for ip in pod["status"].get("podIPs") or ()),
-        },
-        strategy=core_services.POD,
-    )
-
-
-def _service_account() -> ResourceDefinition:
-    return native_kind(
-        "v1",
-        "ServiceAccount",
-        "serviceaccounts",
-        short_names=("sa",),
-        columns=columns.SERVICE_ACCOUNT,
-        subresources=(
-            Subresource(
-                name="token", verbs=("create",), kind=("authentication.k8s.io", "v1", "TokenRequest")
+        kind(
+            "ServiceAccount",
+            "serviceaccounts",
+            short_names=("sa",),
+            columns=columns.SERVICE_ACCOUNT,
+            subresources=(
+                Subresource(
+                    name="token", verbs=("create",), kind=("authentication.k8s.io", "v1", "TokenRequest")
+                ),
             ),
         ),
-    )
-
-
-def _service() -> ResourceDefinition:
-    return native_kind(
-        "v1",
-        "Service",
-        "services",
-        short_names=("svc",),
-        categories=("all",),
-        columns=columns.SERVICE,
-        status_subresource=True,
-        selectable_fields=("spec.clusterIP", "spec.type"),
-        name_rule=object_names.dns_1035_label,
-        strategy=core_services.SERVICE,
+        kind(
+            "Service",
+            "services",
+            short_names=("svc",),
+            categories=("all",),
+            columns=columns.SERVICE,
+            status_subresource=True,
+            selectable_fields=("spec.clusterIP", "spec.type"),
+            name_rule=object_names.dns_1035_label,
+            strategy=core_services.SERVICE,
+        ),
     )
 
 

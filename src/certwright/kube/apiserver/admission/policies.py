@@ -19,7 +19,6 @@ from certwright.kube.api.errors import ApiError, Cause, Details
 from certwright.kube.apiserver.admission.review import attributes, part_kind
 from certwright.kube.apiserver.base.json_values import Json
 from certwright.kube.apiserver.cel import authz
-from certwright.kube.apiserver.cel.authz import Question
 from certwright.kube.apiserver.cel.limits import Meter
 from certwright.kube.apiserver.crds.conversion import Conversions
 from certwright.kube.apiserver.model import objects, offload
@@ -30,13 +29,12 @@ from certwright.kube.apiserver.policies.evaluation import (
     Binding,
     Evaluator,
     Match,
-    ParamRef,
     Policy,
     Violation,
     compile_binding,
     compile_policy,
 )
-from certwright.kube.apiserver.requests.selectors import Requirement, labels_match
+from certwright.kube.apiserver.requests.selectors import labels_match
 from certwright.kube.apiserver.webhooks.config import GROUP
 from certwright.kube.apiserver.webhooks.match_conditions import decide
 from certwright.kube.store.contract import Key, Row
@@ -69,7 +67,19 @@ class Params:
         ref = binding.params
         if policy.param_kind is None:
             return [None]
-        definition = self._definition(*policy.param_kind)
+        api_version, kind = policy.param_kind
+        group, _, version = api_version.rpartition("/")
+        definition = next(
+            (
+                each
+                for each in self._backend.registry.all()
+                if (each.group, each.version, each.kind) == (group, version, kind)
+            ),
+            None,
+        )
+        if definition is None:
+            text = f"failed to find resource referenced by paramKind: '{group}/{version}, Kind={kind}'"
+            raise BadConfiguration(text, of_policy=True)
         if ref is None:
             return [None]
         if definition.namespaced:
@@ -82,31 +92,20 @@ class Params:
         elif ref.namespace:
             text = "paramRef.namespace must not be provided for a cluster-scoped `paramKind`"
             raise BadConfiguration(text)
-        parameters = await self._read(definition, namespace if definition.namespaced else "", ref)
-        if not parameters and ref.denies_without:
-            text = "no params found for policy binding with `Deny` parameterNotFoundAction"
-            raise BadConfiguration(text)
-        return [plain(parameter) for parameter in parameters]
-
-    def _definition(self, api_version: str, kind: str) -> ResourceDefinition:
-        group, _, version = api_version.rpartition("/")
-        for definition in self._backend.registry.all():
-            if (definition.group, definition.version, definition.kind) == (group, version, kind):
-                return definition
-        text = f"failed to find resource referenced by paramKind: '{group}/{version}, Kind={kind}'"
-        raise BadConfiguration(text, of_policy=True)
-
-    async def _read(self, definition: ResourceDefinition, namespace: str, ref: ParamRef) -> list[Json]:
+        within = namespace if definition.namespaced else ""
         if ref.name:
-            row = await self._backend.store.latest(Key(definition.bucket, namespace, ref.name))
+            row = await self._backend.store.latest(Key(definition.bucket, within, ref.name))
             rows = [row] if row is not None else []
         else:
-            rows = await self._backend.rows(definition.bucket, namespace)
+            rows = await self._backend.rows(definition.bucket, within)
             rows = [row for row in rows if labels_match(ref.labels, objects.labels_of(row.meta))]
         parameters = [objects.to_object(definition, row) for row in rows]
         if definition.conversion is not None:
             parameters = [await self._conversions.shown(definition, parameter) for parameter in parameters]
-        return parameters
+        if not parameters and ref.denies_without:
+            text = "no params found for policy binding with `Deny` parameterNotFoundAction"
+            raise BadConfiguration(text)
+        return [plain(parameter) for parameter in parameters]
 
 
 _log = logging.getLogger(__name__)
@@ -256,8 +255,9 @@ class Policies:
             ):
                 return []
         namespace = await self._namespace_of(call, new, operation)
+        namespace_labels = namespace["metadata"].get("labels") or {} if namespace is not None else {}
         for match in (policy.match, binding.match):
-            if not _namespace_matches(match.namespace_labels, namespace):
+            if namespace is not None and not labels_match(match.namespace_labels, namespace_labels):
                 return []
         if definition.conversion is not None and part_kind(call, new) is None:
             new = new and await self._conversions.shown(definition, new)
@@ -309,12 +309,9 @@ class Policies:
         }
         if evaluator.policy.param_kind is not None:
             data["params"] = params
-        asked: authz.Decide = partial(self._decide, subject.call)
-        with authz.asking(asked):
+        authorizer, user = self._backend.authorizer, subject.call.user
+        with authz.asking(lambda question: decide(authorizer, user, question)):
             return evaluator.evaluate(data, Meter(seconds, pauses=seconds == _ASIDE_S))
-
-    def _decide(self, call: Call, question: Question) -> tuple[bool, str]:
-        return decide(self._backend.authorizer, call.user, question)
 
     def _react(self, enforced: _Enforced, subject: _Subject, violation: Violation) -> list[ApiError]:
         """Warn and log; the refusal, if it is one."""
@@ -353,12 +350,6 @@ class Policies:
         if row is None or namespace_definition is None:
             return None
         return plain(objects.to_object(namespace_definition, row))
-
-
-def _namespace_matches(labels: tuple[Requirement, ...], namespace: Json | None) -> bool:
-    if not labels or namespace is None:
-        return True
-    return labels_match(labels, namespace["metadata"].get("labels") or {})
 
 
 def _refusal(enforced: _Enforced, subject: _Subject, violation: Violation) -> ApiError:

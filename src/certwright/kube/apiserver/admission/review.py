@@ -139,21 +139,16 @@ def _options(call: Call, operation: str) -> Json:
     if call.query.get("dryRun"):
         options["dryRun"] = [call.query["dryRun"]]
     if operation == "DELETE":
-        return options | _delete_options(call)
+        if call.query.get("propagationPolicy"):
+            options["propagationPolicy"] = call.query["propagationPolicy"]
+        if call.request.body[:1] == b"{":
+            # The verb itself has read the body in another form.
+            sent: Json = decode_json(call.request.body)
+            options |= {name: value for name, value in sent.items() if name not in _NO_BODY_OPTIONS}
+        return options
     for name in _QUERY_OPTIONS:
         if call.query.get(name):
             options[name] = call.query[name]
-    return options
-
-
-def _delete_options(call: Call) -> Json:
-    """The members of a DELETE's own body and query; the verb itself has read a body in another form."""
-    options: Json = {}
-    if call.query.get("propagationPolicy"):
-        options["propagationPolicy"] = call.query["propagationPolicy"]
-    if call.request.body[:1] == b"{":
-        sent: Json = decode_json(call.request.body)
-        options |= {name: value for name, value in sent.items() if name not in _NO_BODY_OPTIONS}
     return options
 
 

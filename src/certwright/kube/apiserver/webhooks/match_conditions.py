@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from functools import partial
 from typing import Any
 
 from certwright.kube.api.errors import Details, Forbidden
@@ -59,12 +58,21 @@ class Conditions:
         Raises `Forbidden` when one cannot be evaluated and the webhook fails closed.
         """
         # Once through JSON: an object may contain parts that are kept as bytes, which expressions cannot see.
-        request = decode_json(encode_json(request))
-        data = {"object": request["object"], "oldObject": request["oldObject"], "request": request}
-        data["namespaceObject"] = None  # declared, and without a value for webhooks
-        errors: list[str] = []
-        if hook.conditions and not self._all_match(hook, call, data, errors, seconds):
-            return False
+        request, route = decode_json(encode_json(request)), call.route
+        data = {
+            "object": request["object"],
+            "oldObject": request["oldObject"],
+            "request": request,
+            "namespaceObject": None,  # declared, and without a value for webhooks
+            "authorizer": authz.AUTHORIZER,
+            "authorizer.requestResource": authz.request_resource(
+                route.group, route.plural, route.subresource, route.namespace, route.name
+            ),
+        }
+        meter, errors = Meter(seconds, pauses=seconds == _ASIDE_S), list[str]()
+        with authz.asking(lambda question: decide(self._authorizer(), call.user, question)):
+            if any(self._value(text, data, errors, meter) is False for _, text in hook.conditions):
+                return False
         if not errors:
             return True
         if hook.fails_closed:
@@ -75,20 +83,6 @@ class Conditions:
                 details=Details(name=name, group=definition.group, kind=definition.plural),
             )
         return False
-
-    def _all_match(self, hook: Hook, call: Call, data: Json, errors: list[str], seconds: float) -> bool:
-        """Whether none is false."""
-        meter = Meter(seconds, pauses=seconds == _ASIDE_S)
-        route = call.route
-        data["authorizer"] = authz.AUTHORIZER
-        data["authorizer.requestResource"] = authz.request_resource(
-            route.group, route.plural, route.subresource, route.namespace, route.name
-        )
-        with authz.asking(partial(self._decide, call.user)):
-            return all(self._value(text, data, errors, meter) is not False for _name, text in hook.conditions)
-
-    def _decide(self, user: Identity, question: Question) -> tuple[bool, str]:
-        return decide(self._authorizer(), user, question)
 
     def _prepare(self, texts: Iterable[str]) -> None:
         for text in texts:
