@@ -12,12 +12,12 @@ from msgspec.structs import replace
 from certwright.controllers.backoff import (
     LONGEST_OBEYED,
     MOST_FAILURES,
+    FailedIssuance,
     Limits,
-    Standing,
+    correction_of,
     counted,
-    mended,
+    failed_issuance,
     next_attempt,
-    standing_of,
 )
 from certwright.kube.api.meta import Condition, ObjectMeta
 from certwright.resources.causes import Cause, Why
@@ -27,11 +27,11 @@ from support.world import START
 
 HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)
 LIMITS = Limits()
-FIRST = Standing(failures=1, last_failure=START)
+FIRST = FailedIssuance(failures=1, last_failure=START)
 
 
-def wait(standing: Standing, limits: Limits = LIMITS) -> timedelta:
-    return next_attempt(standing, limits) - standing.last_failure
+def wait(failure: FailedIssuance, limits: Limits = LIMITS) -> timedelta:
+    return next_attempt(failure, limits) - failure.last_failure
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_a_minimum_of_zero_switches_the_waiting_off() -> None:
 
 
 standings = st.builds(
-    Standing,
+    FailedIssuance,
     failures=st.integers(1, 1000),
     last_failure=st.just(START),
     cause=st.sampled_from(Cause),
@@ -60,20 +60,20 @@ standings = st.builds(
 
 
 @given(standings)
-def test_only_the_end_of_the_certificate_makes_it_earlier_than_the_design(standing: Standing) -> None:
-    designed = min(HOUR * 2 ** min(standing.failures - 1, 10), 32 * HOUR)
-    assert wait(replace(standing, not_after=None)) >= designed
-    left = (standing.not_after or START) - START
-    shortest = max(left / 4, standing.issuer_minimum or 5 * MINUTE)
-    assert wait(standing) >= min(designed, shortest if left > timedelta(0) else HOUR - left)
+def test_only_the_end_of_the_certificate_makes_it_earlier_than_the_design(failure: FailedIssuance) -> None:
+    designed = min(HOUR * 2 ** min(failure.failures - 1, 10), 32 * HOUR)
+    assert wait(replace(failure, not_after=None)) >= designed
+    left = (failure.not_after or START) - START
+    shortest = max(left / 4, failure.issuer_minimum or 5 * MINUTE)
+    assert wait(failure) >= min(designed, shortest if left > timedelta(0) else HOUR - left)
 
 
 @given(standings)
-def test_nobody_waits_longer_than_the_longest_wait_or_a_week_for_the_issuer(standing: Standing) -> None:
-    longest = max(32 * HOUR, standing.issuer_minimum or HOUR)
-    if standing.not_before is not None:
+def test_nobody_waits_longer_than_the_longest_wait_or_a_week_for_the_issuer(failure: FailedIssuance) -> None:
+    longest = max(32 * HOUR, failure.issuer_minimum or HOUR)
+    if failure.not_before is not None:
         longest = max(longest, LONGEST_OBEYED)
-    assert wait(standing) <= longest
+    assert wait(failure) <= longest
 
 
 @given(
@@ -84,8 +84,10 @@ def test_nobody_waits_longer_than_the_longest_wait_or_a_week_for_the_issuer(stan
 def test_three_more_attempts_fit_in_before_the_end(life: timedelta, failures: int, cause: Cause) -> None:
     not_after, moment = START + life, START
     for more in range(3):
-        standing = Standing(failures=failures + more, last_failure=moment, cause=cause, not_after=not_after)
-        moment = next_attempt(standing, LIMITS)
+        failure = FailedIssuance(
+            failures=failures + more, last_failure=moment, cause=cause, not_after=not_after
+        )
+        moment = next_attempt(failure, LIMITS)
     assert moment <= not_after
 
 
@@ -133,7 +135,7 @@ def test_an_expired_certificate_of_a_day_is_renewed_within_hours_of_the_repair()
     """Renewed from the 16th hour on, in vain: the waits of the run-up do not count after the end."""
     end, attempts = START + 24 * HOUR, [START + 16 * HOUR]
     while attempts[-1] < START + 120 * HOUR:
-        failed = Standing(
+        failed = FailedIssuance(
             failures=len(attempts), last_failure=attempts[-1], not_after=end, lifetime=24 * HOUR
         )
         attempts.append(next_attempt(failed, LIMITS))
@@ -178,12 +180,12 @@ def certificate(failures: int | None, last: datetime | None, message: str = "") 
 
 def test_the_standing_follows_from_the_certificate_and_the_request_and_no_text_is_read() -> None:
     text = "no; not before 2026-01-01T07:00:00Z. Next attempt at 2026-01-01T07:00:00Z; wait"
-    standing = standing_of(certificate(2, START, text), Why(Cause.RATE_LIMITED, "", START + HOUR))
-    assert standing == Standing(
+    failure = failed_issuance(certificate(2, START, text), Why(Cause.RATE_LIMITED, "", START + HOUR))
+    assert failure == FailedIssuance(
         failures=2, last_failure=START, cause=Cause.RATE_LIMITED, not_before=START + HOUR
     )
-    assert standing_of(certificate(2, None), Why()) is None
-    without_counter = standing_of(certificate(None, START), Why())
+    assert failed_issuance(certificate(2, None), Why()) is None
+    without_counter = failed_issuance(certificate(None, START), Why())
     assert without_counter is not None
     assert wait(without_counter) == HOUR
 
@@ -204,18 +206,18 @@ def test_the_standing_follows_from_the_certificate_and_the_request_and_no_text_i
 def test_what_makes_no_sense_is_put_right(
     failures: int | None, last: datetime | None, becomes: tuple[int | None, datetime | None]
 ) -> None:
-    repaired = mended(certificate(failures, last), START, LIMITS)
+    repaired = correction_of(certificate(failures, last), START, LIMITS)
     assert repaired is not None
     assert (repaired.failures, repaired.last_failure) == becomes
     assert repaired.sentence.endswith("which is impossible; the status was corrected")
     again = certificate(repaired.failures, repaired.last_failure)
-    assert mended(again, START, LIMITS) is None
+    assert correction_of(again, START, LIMITS) is None
 
 
 @pytest.mark.parametrize("failures", [None, 0, 1, 7, MOST_FAILURES])
 @pytest.mark.parametrize("last", [None, START - timedelta(days=900), START, START + 4 * MINUTE])
 def test_what_can_be_is_left_alone(failures: int | None, last: datetime | None) -> None:
-    assert mended(certificate(failures, last), START, LIMITS) is None
+    assert correction_of(certificate(failures, last), START, LIMITS) is None
 
 
 @pytest.mark.parametrize(("before", "after"), [(None, 1), (0, 1), (-9, 1), (3, 4), (2**62, MOST_FAILURES)])

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from certwright.controllers.backoff import Limits, Standing, next_attempt
+from certwright.controllers.backoff import FailedIssuance, Limits, next_attempt
 from certwright.controllers.circuit_breaker import CircuitBreaker, Hold, State
 from certwright.kube.api.meta import ObjectKey
 from certwright.resources.causes import Cause
@@ -103,7 +103,7 @@ class Fleet:
             self._release(self.breaker.succeeded(name, self.now))
             return
         self._release(self.breaker.failed(name, Cause.UNAVAILABLE, self.now))
-        self._wake(name, next_attempt(Standing(failures=1, last_failure=self.now), Limits()))
+        self._wake(name, next_attempt(FailedIssuance(failures=1, last_failure=self.now), Limits()))
 
     def _release(self, released: Iterable[ObjectKey]) -> None:
         for name in released:

@@ -65,7 +65,7 @@ class Limits:
             )
 
 
-class Standing(msgspec.Struct, frozen=True, kw_only=True):
+class FailedIssuance(msgspec.Struct, frozen=True, kw_only=True):
     """What the next attempt of a Certificate depends on after a failure.
 
     `failures` in a row; `not_before`: the earliest time that the issuer accepts; `not_after`: the end of the
@@ -83,45 +83,31 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     issuer_changed: bool = False
 
 
-def next_attempt(standing: Standing, limits: Limits) -> datetime:
+def next_attempt(failure: FailedIssuance, limits: Limits) -> datetime:
     """The first moment at which the Certificate may be issued again by itself.
 
     The same whenever it is asked for, so that a restart can neither lengthen nor shorten a wait.
     """
-    wait = doubled(limits.minimum, standing.failures, cap=limits.maximum)
-    if standing.cause is Cause.INVALID_REQUEST and wait and not standing.issuer_changed:
+    failed_at, not_after = failure.last_failure, failure.not_after
+    issuer_minimum = failure.issuer_minimum
+    shortest = SHORTEST_BEFORE_THE_END if issuer_minimum is None else issuer_minimum
+    wait = doubled(limits.minimum, failure.failures, cap=limits.maximum)
+    if failure.cause is Cause.INVALID_REQUEST and wait and not failure.issuer_changed:
         wait = limits.maximum
-    wait = _before_the_end(wait, standing) if _is_valid(standing) else _after_the_end(wait, standing, limits)
-    if standing.issuer_minimum is not None:
-        wait = max(wait, standing.issuer_minimum)
-    moment = _after(standing.last_failure, wait)
-    if standing.not_before is None:
+    if not_after is not None and failed_at < not_after:
+        wait = min(wait, max((not_after - failed_at) / _PARTS, shortest))
+    elif not_after is not None:
+        # The table begins again at the end of the certificate, because the attempts just before the end were
+        # more than the table has; and a certificate that lived for a day is not left expired for a day.
+        wait = min(wait, limits.minimum + (failed_at - not_after))
+        if failure.lifetime is not None:
+            wait = min(wait, max(failure.lifetime / _PARTS_OF_LIFE, shortest))
+    if issuer_minimum is not None:
+        wait = max(wait, issuer_minimum)
+    moment = _after(failed_at, wait)
+    if failure.not_before is None:
         return moment
-    return max(moment, min(standing.not_before, _after(standing.last_failure, LONGEST_OBEYED)))
-
-
-def _is_valid(standing: Standing) -> bool:
-    return standing.not_after is not None and standing.last_failure < standing.not_after
-
-
-def _before_the_end(wait: timedelta, standing: Standing) -> timedelta:
-    assert standing.not_after is not None
-    return min(wait, max((standing.not_after - standing.last_failure) / _PARTS, _floor(standing)))
-
-
-def _after_the_end(wait: timedelta, standing: Standing, limits: Limits) -> timedelta:
-    """The table begins again at the end of the certificate, because the attempts just before the end were
-    more than the table has; and a certificate that lived for a day is not left expired for a day."""
-    if standing.not_after is None:
-        return wait
-    wait = min(wait, limits.minimum + (standing.last_failure - standing.not_after))
-    if standing.lifetime is None:
-        return wait
-    return min(wait, max(standing.lifetime / _PARTS_OF_LIFE, _floor(standing)))
-
-
-def _floor(standing: Standing) -> timedelta:
-    return SHORTEST_BEFORE_THE_END if standing.issuer_minimum is None else standing.issuer_minimum
+    return max(moment, min(failure.not_before, _after(failed_at, LONGEST_OBEYED)))
 
 
 def _after(moment: datetime, wait: timedelta) -> datetime:
@@ -149,19 +135,19 @@ def minimum_in(annotations: Mapping[str, str]) -> timedelta | None:
     return minimum
 
 
-def standing_of(
+def failed_issuance(
     certificate: Certificate,
     why: Why,
     *,
     issuer_minimum: timedelta | None = None,
     issuer_changed: bool = False,
-) -> Standing | None:
+) -> FailedIssuance | None:
     """How it stands, as the Certificate says, and `why` its request failed; None where no attempt has
     failed."""
     status = certificate.status
     if status.last_failure_time is None:
         return None
-    return Standing(
+    return FailedIssuance(
         failures=status.failed_issuance_attempts or 1,
         last_failure=status.last_failure_time,
         cause=why.cause,
@@ -183,7 +169,7 @@ def is_possible(last_failure: datetime, now: datetime) -> bool:
     return _EARLIEST <= last_failure <= now + _SKEW
 
 
-class Mended(NamedTuple):
+class Correction(NamedTuple):
     """What the status must be changed to, and a sentence about what was wrong with it."""
 
     failures: int | None
@@ -191,7 +177,7 @@ class Mended(NamedTuple):
     sentence: str
 
 
-def mended(certificate: Certificate, now: datetime, limits: Limits) -> Mended | None:
+def correction_of(certificate: Certificate, now: datetime, limits: Limits) -> Correction | None:
     """What to do about a counter or a time that makes no sense; None where both do.
 
     The wait starts again: such a status must neither stop an object for ever nor let all of them attempt at
@@ -202,7 +188,10 @@ def mended(certificate: Certificate, now: datetime, limits: Limits) -> Mended | 
     wrong = []
     if failures is not None and not 0 <= failures <= MOST_FAILURES:
         wrong.append(f"status.failedIssuanceAttempts was {failures}")
-        failures = None if failures < 0 else _until_the_longest(limits)
+        longest = 1  # After so many failures the wait is the longest.
+        while longest < 64 and doubled(limits.minimum, longest, cap=limits.maximum) < limits.maximum:
+            longest += 1
+        failures = None if failures < 0 else longest
     # To a clock that is behind for a while, each time lies in the future. Overwritten, all Certificates would
     # be due together when the clock is right again: such a time stays, and delays by at most that much.
     if last is not None and not is_possible(last, now) and not now < last <= now + limits.maximum:
@@ -210,12 +199,4 @@ def mended(certificate: Certificate, now: datetime, limits: Limits) -> Mended | 
         last = now.replace(microsecond=0)
     if not wrong:
         return None
-    return Mended(failures, last, f"{' and '.join(wrong)}, which is impossible; the status was corrected")
-
-
-def _until_the_longest(limits: Limits) -> int:
-    """After so many failures the wait is the longest."""
-    failures = 1
-    while 0 < failures < 64 and doubled(limits.minimum, failures, cap=limits.maximum) < limits.maximum:
-        failures += 1
-    return failures
+    return Correction(failures, last, f"{' and '.join(wrong)}, which is impossible; the status was corrected")

@@ -12,7 +12,7 @@ issuer nothing: a GET of the ACME directory. docs/backoff.md explains the breake
 from __future__ import annotations
 
 from collections import Counter, deque
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from itertools import islice
 from typing import Final, NamedTuple
@@ -51,6 +51,8 @@ _TRIALS_KEPT: Final = 3
 _LONGEST_OBEYED: Final = timedelta(hours=32)
 # A success within this time shows that the issuer works.
 _FRESH: Final = timedelta(minutes=10)
+_NO_APPLICANT: Final = ObjectKey("", "")
+_LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
 # Waiting applicants ask again after this time although a notification was missed.
 _ASK_AGAIN: Final = timedelta(hours=6)
 
@@ -87,13 +89,6 @@ class Failure(NamedTuple):
     has_left: bool = False
 
 
-class Trial(NamedTuple):
-    """The applicant that makes the trial attempt, and since when it may."""
-
-    key: ObjectKey
-    since: datetime
-
-
 class CircuitBreaker:
     """The breaker of one issuer. An applicant is identified by its key.
 
@@ -122,7 +117,8 @@ class CircuitBreaker:
 
         self._probes_failed = 0
         self._trials = 0
-        self._trial: Trial | None = None
+        # The applicant that makes the trial attempt, and since when it may.
+        self._trial: tuple[ObjectKey, datetime] | None = None
         # Applicants whose requests the issuer takes while it fails for requests that it took before.
         self._taken: set[ObjectKey] = set()
 
@@ -155,6 +151,11 @@ class CircuitBreaker:
         return self.opened_at is not None
 
     @property
+    def _free_at(self) -> datetime:
+        """When the hour's attempts allow the next one."""
+        return self._attempts[0][0] + HOUR if len(self._attempts) == self._limit else _LONG_AGO
+
+    @property
     def waiting(self) -> int:
         """How many applicants wait because of the issuer."""
         return len(self._waiting)
@@ -175,7 +176,7 @@ class CircuitBreaker:
             case State.OPEN:
                 why = "is failing; it is probed at growing intervals, and issuance continues when it works"
                 return Hold(_rounded_up(now + _ASK_AGAIN), why)
-        if self._trial is not None and self._trial.key == key:
+        if self._trial is not None and self._trial[0] == key:
             return None
         at, is_tried = self._next_trial(now), self._trial_ends(now) is not None
         if not is_tried and at <= now:
@@ -196,10 +197,9 @@ class CircuitBreaker:
         if self.is_open:
             return self.may_begin(key, now)
         has_issued = self._issued_at is not None and now - self._issued_at <= _FRESH
-        free_at = self._free_at(now)
-        if self.is_doubted and not has_issued and free_at > now:
+        if self.is_doubted and not has_issued and self._free_at > now:
             why = "has been tried as often as allowed in an hour and has not issued anything"
-            return Hold(_rounded_up(free_at), why, is_exact=True)
+            return Hold(_rounded_up(self._free_at), why, is_exact=True)
         if self._room(now) > 0:
             return None
         return Hold(
@@ -228,7 +228,7 @@ class CircuitBreaker:
     def begin_trial(self, key: ObjectKey, now: datetime) -> None:
         """The applicant has the trial, if the issuer fails."""
         if self.is_open:
-            self._trial = Trial(key, now)
+            self._trial = (key, now)
         self._waiting.pop(key, None)
 
     def start_attempt(self, key: ObjectKey, now: datetime, *, out_of_turn: bool = False) -> None:
@@ -236,7 +236,7 @@ class CircuitBreaker:
         if self._is_in_flight(key, now):
             return
         if self.is_open and not out_of_turn:
-            self._trial = Trial(key, now)
+            self._trial = (key, now)
         self._waiting.pop(key, None)
         self._in_flight.pop(key, None)
         self._in_flight[key] = now
@@ -283,7 +283,7 @@ class CircuitBreaker:
         if begun_at is not None and begun_at > self.opened_at:
             # A trial, and not one of those that were in flight when the issuer began to fail.
             self._trials += 1
-            self._start_probes(now)
+            self._schedule_probe(now)
         return []
 
     def answered(self, key: ObjectKey, now: datetime, *, is_taken: bool = True) -> list[ObjectKey]:
@@ -346,8 +346,7 @@ class CircuitBreaker:
         if is_answered:
             self.probe_at = None
             return self.call_trial(now)
-        self._probes_failed += 1
-        self._schedule_probe(now)
+        self._schedule_probe(now, failed=self._probes_failed + 1)
         return []
 
     def call_trial(self, now: datetime) -> list[ObjectKey]:
@@ -414,7 +413,7 @@ class CircuitBreaker:
             if after.state == State.HALF_OPEN.value:
                 return self.probed(now, is_answered=True)
             if was_half_open and self.state is State.HALF_OPEN and self._trial_ends(now) is None:
-                self._start_probes(now)
+                self._schedule_probe(now)
             return []
         if after is not None or before is None or not self._knows_no_more_than(before):
             return []
@@ -460,22 +459,20 @@ class CircuitBreaker:
         self.opened_at = now
         self._trials = 0
         self._allowed, self._issued_at = self._at_once, None
-        self._start_probes(now)
-
-    def _start_probes(self, now: datetime) -> None:
-        self._probes_failed = 0
         self._schedule_probe(now)
 
-    def _schedule_probe(self, now: datetime) -> None:
-        interval = min(_FIRST_PROBE * _PROBE_FACTOR ** min(self._probes_failed, 64), _LONGEST_PROBE)
-        # By a tenth, so that the probes of issuers of one CA do not coincide.
-        self.probe_at = now + interval * (0.9 + 0.2 * share(f"{self.opened_at}/{self._probes_failed}"))
+    def _schedule_probe(self, now: datetime, *, failed: int = 0) -> None:
+        """Set the time of the next probe, after so many that have failed in a row."""
+        self._probes_failed = failed
+        interval = min(_FIRST_PROBE * _PROBE_FACTOR ** min(failed, 64), _LONGEST_PROBE)
+        # Different by a tenth, so that the probes of issuers of one CA do not coincide.
+        self.probe_at = now + interval * (0.9 + 0.2 * share(f"{self.opened_at}/{failed}"))
 
     def _end(self, key: ObjectKey) -> None:
         """The attempt is over, however it went."""
         self._in_flight.pop(key, None)
         self._taken.discard(key)
-        if self._trial is not None and self._trial.key == key:
+        if self._trial is not None and self._trial[0] == key:
             self._trial = None
 
     def _remove_attempt(self, key: ObjectKey) -> None:
@@ -506,14 +503,9 @@ class CircuitBreaker:
         since = self._in_flight.get(key)
         return since is not None and now - since < HOUR
 
-    def _free_at(self, now: datetime) -> datetime:
-        """When the hour's attempts allow the next one."""
-        is_full = len(self._attempts) == self._limit
-        return max(now, self._attempts[0][0] + HOUR) if is_full else now
-
     def _trial_ends(self, now: datetime) -> datetime | None:
         """When the present trial loses its turn if nothing comes of it; None: none has it."""
-        ends = self._trial.since + TRIAL_LASTS if self._trial is not None else None
+        ends = self._trial[1] + TRIAL_LASTS if self._trial is not None else None
         return ends if ends is not None and now < ends else None
 
     def _next_trial(self, now: datetime) -> datetime:
@@ -528,10 +520,7 @@ class CircuitBreaker:
         pause = max(self._pause, min(last - self.opened_at, _LONGEST_TRIAL))
         if self._trials <= len(_QUICK_TRIALS):
             pause = _QUICK_TRIALS[self._trials - 1] if self._trials else timedelta(0)
-        return max(last + pause, self._free_at(now), self.not_before or last)
-
-
-_NO_APPLICANT: Final = ObjectKey("", "")
+        return max(last + pause, self._free_at, self.not_before or last)
 
 
 def _rounded_up(moment: datetime) -> datetime:

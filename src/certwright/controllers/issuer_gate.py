@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Final, NamedTuple
 
 from certwright.controllers.cache.caches import Caches
@@ -229,7 +230,8 @@ class IssuerGate:
             breaker.wait(applicant.key)
             return _about(applicant.issuer, hold)
         breaker.start_attempt(applicant.key, now, out_of_turn=is_marked)
-        self._changed(applicant)
+        if breaker.is_doubted:
+            self._enqueue(_issuer_key(applicant))
         return None
 
     def admit_continuation(self, applicant: Applicant) -> Hold | None:
@@ -331,38 +333,44 @@ class IssuerGate:
         message: str = "",
     ) -> None:
         """The attempt failed because of the issuer; `is_taken`: after it had taken the request."""
-        self._marked.discard(applicant.key)
-        if (breaker := self._breaker(applicant)) is not None:
-            now = self._now()
-            self._release(
-                breaker.failed(applicant.key, cause, now, until, is_taken=is_taken, message=message)
-            )
-            self._changed(applicant)
+        self._end(
+            applicant,
+            lambda breaker, key, now: breaker.failed(
+                key, cause, now, until, is_taken=is_taken, message=message
+            ),
+        )
 
     def taken(self, applicant: Applicant) -> None:
         """The issuer has taken the request; what follows depends on its names."""
-        self._marked.discard(applicant.key)
-        if (breaker := self._breaker(applicant)) is not None:
-            self._release(breaker.taken(applicant.key, self._now()))
-            self._changed(applicant)
+        self._end(applicant, CircuitBreaker.taken)
 
     def answered(self, applicant: Applicant, *, is_taken: bool) -> None:
         """The issuer has refused the request, or has judged its names: it works."""
-        self._marked.discard(applicant.key)
-        if (breaker := self._breaker(applicant)) is not None:
-            self._release(breaker.answered(applicant.key, self._now(), is_taken=is_taken))
-            self._changed(applicant)
+        self._end(applicant, partial(CircuitBreaker.answered, is_taken=is_taken))
 
     def succeeded(self, applicant: Applicant) -> None:
         """The issuer has issued."""
-        if (breaker := self._breaker(applicant)) is not None:
-            self._release(breaker.succeeded(applicant.key, self._now()))
-            self._changed(applicant)
+        self._end(applicant, CircuitBreaker.succeeded)
 
     def withdrawn(self, applicant: Applicant) -> None:
         """The attempt was admitted and has not reached the issuer."""
         if (breaker := self._breaker(applicant)) is not None:
             self._release(breaker.withdrawn(applicant.key, self._now()))
+
+    def _end(
+        self,
+        applicant: Applicant,
+        end: Callable[[CircuitBreaker, ObjectKey, datetime], Iterable[ObjectKey]],
+    ) -> None:
+        self._marked.discard(applicant.key)
+        if (breaker := self._breaker(applicant)) is None:
+            return
+        self._release(end(breaker, applicant.key, self._now()))
+        # There may be something to record, or to remove.
+        issuer = self._find_issuer(applicant.issuer, applicant.namespace)
+        is_recorded = issuer is not None and read_breaker(issuer.metadata.annotations) is not None
+        if breaker.is_open or breaker.is_doubted or is_recorded:
+            self._enqueue(_issuer_key(applicant))
 
     # --- probes ---------------------------------------------------------------------------------------------
 
@@ -456,14 +464,6 @@ class IssuerGate:
     def _release(self, released: Iterable[ObjectKey]) -> None:
         for key in released:
             self._wake(key)
-
-    def _changed(self, applicant: Applicant) -> None:
-        """Have the breaker recorded, if there is something to record or to remove."""
-        breaker, key = self._breaker(applicant), _issuer_key(applicant)
-        issuer = self._find_issuer(applicant.issuer, applicant.namespace)
-        is_recorded = issuer is not None and read_breaker(issuer.metadata.annotations) is not None
-        if breaker is not None and (breaker.is_open or breaker.is_doubted or is_recorded):
-            self._enqueue(key)
 
 
 def _about(reference: IssuerReference, hold: Hold) -> Hold:

@@ -47,19 +47,19 @@ def retry_at(snapshot: Snapshot, limits: Limits) -> datetime | None:
     if not requests and _has_spec_changed(snapshot):
         return None
     issuer = snapshot.issuer
-    standing = backoff.standing_of(
+    failure = backoff.failed_issuance(
         snapshot.certificate,
         _why(snapshot),
         issuer_minimum=minimum_of(issuer),
         issuer_changed=_has_changed(issuer, snapshot),
     )
-    assert standing is not None
+    assert failure is not None
     if not rules.is_contested(snapshot):
-        return _announced(backoff.next_attempt(standing, limits), snapshot)
+        return _announced(backoff.next_attempt(failure, limits), snapshot)
     # Cannot be disabled, because the two writers would continue as fast as an issuer can sign.
     minimum = max(limits.minimum, _SHORTEST_TRUCE)
     truce = Limits(minimum=minimum, maximum=max(limits.maximum, minimum))
-    return backoff.next_attempt(replace(standing, not_after=None), truce)
+    return backoff.next_attempt(replace(failure, not_after=None), truce)
 
 
 def _announced(moment: datetime, snapshot: Snapshot) -> datetime:

@@ -18,7 +18,7 @@ from certwright.controllers import backoff
 from certwright.controllers.backoff import Limits
 from certwright.controllers.certificates import retry_time, rules
 from certwright.controllers.certificates.draft import Draft
-from certwright.controllers.certificates.snapshot import Snapshot, Verdict
+from certwright.controllers.certificates.snapshot import Snapshot
 from certwright.controllers.circuit_breaker import Hold
 from certwright.kube.api import conditions
 from certwright.resources import causes, reasons
@@ -50,46 +50,28 @@ class Trigger:
         """Set `Issuing=True` where a rule demands it, the Secret is ours, and no wait is in force."""
         if snapshot.is_issuing or rules.secret_is_not_ours(snapshot) is not None:
             return
-        snapshot = self._mend(snapshot, draft)
+        corrected = backoff.correction_of(snapshot.certificate, snapshot.now, self._limits)
+        if corrected is not None:
+            draft.change(
+                last_failure_time=corrected.last_failure, failed_issuance_attempts=corrected.failures
+            )
+            draft.add_event("Warning", "StatusRepaired", corrected.sentence)
+            snapshot = snapshot.seeing(draft.certificate)
         verdict = rules.first(rules.TRIGGER_RULES, snapshot)
-        if verdict is None:
-            self._clear(snapshot, draft)
-        elif not self._must_wait(snapshot, draft):
-            self._begin(verdict, snapshot, draft)
-
-    def _clear(self, snapshot: Snapshot, draft: Draft) -> None:
-        """Remove an announced wait, because no issuance is due any more. A failure stays until its wait is
-        over: a manual renewal of a certificate that is not due may have failed, which is to be read."""
-        status = snapshot.certificate.status
-        issuing = conditions.find(status.conditions, reasons.ISSUING)
-        is_refused = issuing is not None and issuing.status == "False"
-        if status.last_failure_time is None:
-            if is_refused and issuing is not None and issuing.reason in _DEFERRALS:
-                draft.remove_condition(reasons.ISSUING)
-                draft.set_retry(None)
-            return
         retry_at = retry_time.retry_at(snapshot, self._limits)
-        if retry_at is not None and snapshot.now < retry_at:
-            return
-        draft.change(last_failure_time=None, failed_issuance_attempts=None)
-        draft.set_retry(None)
-        if is_refused:
-            draft.remove_condition(reasons.ISSUING)
-        draft.add_event("Normal", "FailureCleared", _CLEARED)
-
-    def _begin(self, verdict: Verdict, snapshot: Snapshot, draft: Draft) -> None:
-        draft.set_condition(reasons.ISSUING, "True", verdict.reason, verdict.message, now=snapshot.now)
-        draft.add_event("Normal", "Issuing", verdict.message)
-
-    def _must_wait(self, snapshot: Snapshot, draft: Draft) -> bool:
-        moment = retry_time.retry_at(snapshot, self._limits)
-        if moment is not None and snapshot.now < moment:
-            _report_retry_time(moment, snapshot, draft)
-            return True
-        hold = self._hold_of(snapshot.certificate, snapshot.now)
-        if hold is not None:
+        is_early = retry_at is not None and snapshot.now < retry_at
+        if verdict is None:
+            # A failure stays until its wait is over: a manual renewal of a certificate that is not due may
+            # have failed, which is to be read.
+            if not is_early:
+                _clear(snapshot, draft)
+        elif retry_at is not None and is_early:
+            _report_retry_time(retry_at, snapshot, draft)
+        elif (hold := self._hold_of(snapshot.certificate, snapshot.now)) is not None:
             _report_deferral(hold, snapshot, draft)
-        return hold is not None
+        else:
+            draft.set_condition(reasons.ISSUING, "True", verdict.reason, verdict.message, now=snapshot.now)
+            draft.add_event("Normal", "Issuing", verdict.message)
 
     def wake_at(self, snapshot: Snapshot) -> datetime | None:
         """When the answer may change though nothing changes but the time."""
@@ -99,14 +81,22 @@ class Trigger:
         moments = (retry_time.retry_at(snapshot, self._limits), status.renewal_time)
         return min((moment for moment in moments if moment and moment > snapshot.now), default=None)
 
-    def _mend(self, snapshot: Snapshot, draft: Draft) -> Snapshot:
-        """The snapshot with impossible values in the status corrected."""
-        mended = backoff.mended(snapshot.certificate, snapshot.now, self._limits)
-        if mended is None:
-            return snapshot
-        draft.change(last_failure_time=mended.last_failure, failed_issuance_attempts=mended.failures)
-        draft.add_event("Warning", "StatusRepaired", mended.sentence)
-        return snapshot.seeing(draft.certificate)
+
+def _clear(snapshot: Snapshot, draft: Draft) -> None:
+    """Remove an announced wait, because no issuance is due any more."""
+    status = snapshot.certificate.status
+    issuing = conditions.find(status.conditions, reasons.ISSUING)
+    is_refused = issuing is not None and issuing.status == "False"
+    if status.last_failure_time is None:
+        if is_refused and issuing is not None and issuing.reason in _DEFERRALS:
+            draft.remove_condition(reasons.ISSUING)
+            draft.set_retry(None)
+        return
+    draft.change(last_failure_time=None, failed_issuance_attempts=None)
+    draft.set_retry(None)
+    if is_refused:
+        draft.remove_condition(reasons.ISSUING)
+    draft.add_event("Normal", "FailureCleared", _CLEARED)
 
 
 def _report_retry_time(moment: datetime, snapshot: Snapshot, draft: Draft) -> None:
