@@ -18,7 +18,7 @@ from certwright.kube.api.manifests import (
     read_value,
     write_yaml,
 )
-from certwright.kube.api.yaml_reader import MAX_DEPTH
+from certwright.kube.api.yaml_codec import MAX_DEPTH
 from support.real import require
 
 HEAD = "apiVersion: v1\nkind: T\n"

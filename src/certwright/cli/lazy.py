@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from certwright.cli import exporting as exporting
     from certwright.cli import jsonpath_template as jsonpath_template
     from certwright.kit import tls_scan as tls_scan
-    from certwright.kube.api import yaml_writer as yaml_writer
     from certwright.kube.util import jsonpath as jsonpath
 
 _MODULES = {
@@ -48,7 +47,7 @@ _MODULES = {
     "sources": "certwright.kube.api.manifests",
     "tls_scan": "certwright.kit.tls_scan",
     "trust_stores": "certwright.cli.trust_stores",
-    "yaml_writer": "certwright.kube.api.yaml_writer",
+    "yaml_writer": "certwright.kube.api.yaml_codec",
 }
 
 

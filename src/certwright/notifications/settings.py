@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from certwright.kit.outgoing import BadUrl, parse_server_url
-from certwright.kube.api import yaml_reader
+from certwright.kube.api import yaml_codec
 from certwright.kube.util import decoders
 from certwright.kube.util.durations import parse_duration
 
@@ -91,7 +91,7 @@ class NotificationSettings(msgspec.Struct, frozen=True, kw_only=True):
 def read_settings(path: Path) -> NotificationSettings:
     """The settings of a file, checked. Raises `BadSettings`."""
     try:
-        file = decoders.convert(yaml_reader.load(path.read_text(encoding="utf-8")), _File)
+        file = decoders.convert(yaml_codec.load(path.read_text(encoding="utf-8")), _File)
         settings = NotificationSettings(
             destinations=file.destinations,
             sender=file.sender,
@@ -105,7 +105,7 @@ def read_settings(path: Path) -> NotificationSettings:
         raise BadSettings(f"{path} cannot be read: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
         raise BadSettings(f"{path} is not text in UTF-8") from error
-    except yaml_reader.YamlError as error:
+    except yaml_codec.YamlError as error:
         raise BadSettings(f"{path}{f', line {error.line}' if error.line else ''}: {error}") from error
     except msgspec.ValidationError as error:
         raise BadSettings(f"{path}: {_sentence(str(error))}") from error

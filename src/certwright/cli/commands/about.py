@@ -8,7 +8,7 @@ import click
 from click.shell_completion import get_completion_class
 
 from certwright import __version__
-from certwright.kube.api.yaml_writer import write_yaml
+from certwright.kube.api.yaml_codec import write_yaml
 from certwright.resources.crds import custom_resource_definitions
 
 

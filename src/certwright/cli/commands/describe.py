@@ -24,7 +24,7 @@ from certwright.cli.options import (
 )
 from certwright.cli.resource_args import Target, not_found, resolve
 from certwright.kube.api import errors
-from certwright.kube.api.yaml_writer import write_yaml
+from certwright.kube.api.yaml_codec import write_yaml
 
 Json = dict[str, Any]
 _APART = ("apiVersion", "kind", "metadata", "status", "data", "stringData", "binaryData")

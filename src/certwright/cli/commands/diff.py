@@ -18,7 +18,7 @@ from certwright.cli.format import echo, reference
 from certwright.cli.options import ServerOptions, asynchronous, file_option, namespaced_server_options
 from certwright.kube.api.errors import ApiError, Unreachable
 from certwright.kube.api.manifests import Document, DocumentError, Manifests
-from certwright.kube.api.yaml_writer import write_yaml
+from certwright.kube.api.yaml_codec import write_yaml
 
 Json = dict[str, Any]
 _DIFFERS, _FAILED = 1, 2

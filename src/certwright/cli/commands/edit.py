@@ -21,7 +21,7 @@ from certwright.kube.api import manifests
 from certwright.kube.api.errors import ApiError
 from certwright.kube.api.kinds import Kind
 from certwright.kube.api.manifests import DocumentError
-from certwright.kube.api.yaml_writer import write_yaml
+from certwright.kube.api.yaml_codec import write_yaml
 
 Json = dict[str, Any]
 _HEADER = (

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from certwright.cli.format import at, lines_of
 from certwright.kit import exposition
-from certwright.kube.api.yaml_writer import write_yaml
+from certwright.kube.api.yaml_codec import write_yaml
 from certwright.kube.util.encoding import one_line
 from certwright.pki.certificates import CertificateFacts
 

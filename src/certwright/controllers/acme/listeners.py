@@ -16,7 +16,7 @@ from certwright.acme.solvers.http01 import Responder
 from certwright.acme.solvers.names import check_recursive_server, parse_server
 from certwright.acme.solvers.tlsalpn01 import Listener
 from certwright.controllers.acme.options import AcmeOptions, ClusterListener
-from certwright.kube.api import naming, yaml_reader
+from certwright.kube.api import naming, yaml_codec
 from certwright.kube.api.meta import ObjectKey
 from certwright.resources.operator_policy import OperatorPolicy
 
@@ -107,12 +107,12 @@ async def open_listeners(settings: AcmeSettings) -> Listeners:
 
 def _read_limits(path: Path) -> Chosen:
     try:
-        return read_limits(yaml_reader.load(path.read_text()))
+        return read_limits(yaml_codec.load(path.read_text()))
     except OSError as error:
         why = error.strerror or str(error)
     except UnicodeDecodeError:
         why = "it is not text in UTF-8"
-    except (yaml_reader.YamlError, BadLimits) as error:
+    except (yaml_codec.YamlError, BadLimits) as error:
         why = str(error)
     raise CannotListen(f"--acme-limits {path}: {why}")
 

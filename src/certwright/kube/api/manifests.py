@@ -15,9 +15,18 @@ from typing import Any, Final
 
 import msgspec
 
-from certwright.kube.api.yaml_reader import MAX_DEPTH, MAX_VALUES, Repeat, YamlError, load, load_all
-from certwright.kube.api.yaml_scalars import exceeds_int64, may_exceed_int64, tidy
-from certwright.kube.api.yaml_writer import write_yaml
+from certwright.kube.api.yaml_codec import (
+    MAX_DEPTH,
+    MAX_VALUES,
+    Repeat,
+    YamlError,
+    exceeds_int64,
+    load,
+    load_all,
+    may_exceed_int64,
+    tidy,
+    write_yaml,
+)
 
 __all__ = ["Document", "DocumentError", "Repeat", "read_documents", "read_first", "read_value", "write_yaml"]
 

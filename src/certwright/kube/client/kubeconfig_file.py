@@ -155,7 +155,7 @@ def read(file: Path) -> Config:
 
 def _yaml(file: Path, text: bytes) -> Any:
     # Not PyYAML's loader, which deep nesting and repeated aliases overwhelm.
-    from certwright.kube.api.yaml_reader import YamlError, load  # loads PyYAML: 10 ms of each command
+    from certwright.kube.api.yaml_codec import YamlError, load  # loads PyYAML: 10 ms of each command
 
     try:
         return load(text.decode(), [])

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from certwright.kube.api.errors import BadRequest
-from certwright.kube.api.yaml_scalars import may_exceed_int64
+from certwright.kube.api.yaml_codec import may_exceed_int64
 
 Json = dict[str, Any]
 """A JSON object."""

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from certwright.kube.api.errors import InternalError
-from certwright.kube.api.yaml_writer import write_yaml
+from certwright.kube.api.yaml_codec import write_yaml
 from certwright.kube.apiserver.model.backend import Call
 from certwright.kube.apiserver.model.negotiation import JSON, YAML, negotiate, plain_wire
 from certwright.kube.apiserver.model.objects import decode_json

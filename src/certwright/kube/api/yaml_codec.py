@@ -1,16 +1,21 @@
-"""YAML text to JSON values, safely: no Python objects, bounded depth, bounded aliases, no duplicate keys.
+"""YAML: text to JSON values and back, as kubectl reads and prints it.
 
-It composes PyYAML's C event stream itself, without recursion. PyYAML's own loaders crash the process on deep
-nesting, keep the last of two equal keys silently, and read scalars differently from kubectl.
+Reading is safe: no Python objects, bounded depth, bounded aliases, no duplicate keys. It composes PyYAML's C
+event stream itself, without recursion. PyYAML's own loaders crash the process on deep nesting, keep the last
+of two equal keys silently, and read scalars differently from kubectl, which has YAML 1.1 as Go's `yaml.v2`
+reads it (`resolve.go`). Tried against kubectl itself in `tests/resources/test_manifests.py`.
 
-Source: YAML 1.1; scalars as in `yaml_scalars.py`.
+Writing: block style, keys sorted, strings quoted only where they must be.
+
+Source: YAML 1.1; `yaml.v2`.
 """
 
 from __future__ import annotations
 
 import base64
+import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -18,14 +23,17 @@ import yaml
 from yaml.events import (
     AliasEvent,
     DocumentEndEvent,
+    DocumentStartEvent,
     Event,
+    MappingEndEvent,
     MappingStartEvent,
     NodeEvent,
     ScalarEvent,
+    SequenceEndEvent,
     SequenceStartEvent,
+    StreamEndEvent,
+    StreamStartEvent,
 )
-
-from certwright.kube.api.yaml_scalars import Scalar, resolve
 
 MAX_DEPTH: Final = 100
 MAX_VALUES: Final = 100_000
@@ -295,3 +303,162 @@ def _key_text(event: ScalarEvent) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(value)
+
+
+_PLAIN_TAGS: Final = (True, False)
+_QUOTED_TAGS: Final = (False, True)
+
+
+def write_yaml(content: Any) -> str:
+    """A JSON value as one YAML document, without `---`.
+
+    Reading it again, with our reader or with kubectl, gives the same value. Raises `TypeError` for what JSON
+    does not have.
+    """
+    text: str = yaml.emit(_stream(content), Dumper=yaml.CSafeDumper, allow_unicode=True, width=80)
+    return text.removesuffix("...\n")
+
+
+def _stream(content: Any) -> Iterator[Event]:
+    yield StreamStartEvent()
+    yield DocumentStartEvent(explicit=False)
+    yield from _node(content)
+    yield DocumentEndEvent(explicit=False)
+    yield StreamEndEvent()
+
+
+def _node(value: Any) -> Iterator[Event]:
+    if isinstance(value, Mapping):
+        yield MappingStartEvent(None, None, True, flow_style=not value)
+        for key in sorted(value):
+            yield _text(key)
+            yield from _node(value[key])
+        yield MappingEndEvent()
+    elif isinstance(value, (list, tuple)):
+        yield SequenceStartEvent(None, None, True, flow_style=not value)
+        for item in value:
+            yield from _node(item)
+        yield SequenceEndEvent()
+    else:
+        yield _scalar(value)
+
+
+def _scalar(value: Any) -> Event:
+    if isinstance(value, str):
+        return _text(value)
+    if value is None:
+        return ScalarEvent(None, None, _PLAIN_TAGS, "null")
+    if isinstance(value, bool):
+        return ScalarEvent(None, None, _PLAIN_TAGS, "true" if value else "false")
+    if isinstance(value, (int, float)):
+        return ScalarEvent(None, None, _PLAIN_TAGS, repr(value))
+    raise TypeError(f"{type(value).__name__} has no place in YAML; give it JSON values only")
+
+
+def _text(value: str) -> Event:
+    if "\n" in value:
+        return ScalarEvent(None, None, _QUOTED_TAGS, value, style="|")
+    if value and is_plain_text(value):
+        return ScalarEvent(None, None, (True, True), value)
+    return ScalarEvent(None, None, _QUOTED_TAGS, value, style='"')
+
+
+_LITERALS: Final[dict[str, bool | None]] = (
+    dict.fromkeys(("y", "Y", "yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON"), True)
+    | dict.fromkeys(("n", "N", "no", "No", "NO", "false", "False", "FALSE", "off", "Off", "OFF"), False)
+    | dict.fromkeys(("", "~", "null", "Null", "NULL"), None)
+)
+_INFINITE: Final = frozenset(
+    sign + word for sign in ("", "+", "-") for word in (".inf", ".Inf", ".INF")
+) | frozenset((".nan", ".NaN", ".NAN"))
+
+_NUMBERLIKE: Final = frozenset("+-0123456789.")
+_INT: Final = re.compile(r"([-+]?)(0[xX][0-9a-fA-F]+|0[bB][01]+|0[oO]?[0-7]+|0|[1-9][0-9]*)", re.ASCII)
+_FLOAT: Final = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?", re.ASCII)
+_MAX_DIGITS: Final = 1100
+_LIKE_A_NUMBER: Final = re.compile(r"[-+0-9.,:_eETZtz ]+|[-+]?0[xXoObB][0-9a-fA-F_]*")
+
+Scalar = str | int | float | bool | None
+
+
+class NotANumberForJson(ValueError):
+    """Infinity or not-a-number: YAML has it, JSON has not."""
+
+
+def resolve(text: str) -> Scalar:
+    """The value of a plain scalar.
+
+    Whole floats within 64 bits become integers, as they do on their way through JSON. Raises
+    `NotANumberForJson` for `.inf` and `.nan`.
+    """
+    if text in _LITERALS:
+        return _LITERALS[text]
+    if text[0] not in _NUMBERLIKE:
+        return text
+    if text in _INFINITE:
+        raise NotANumberForJson(f"{text} cannot be written as JSON; quote it if it is text")
+    return _number(text.replace("_", ""), text)
+
+
+def _number(digits: str, text: str) -> Scalar:
+    # More digits than float64 has; Python takes quadratic time for very many.
+    if len(digits) <= _MAX_DIGITS and (match := _INT.fullmatch(digits)):
+        value = _integer(match[2])
+        value = -value if match[1] == "-" else value
+        if -(2**63) <= value < 2**63:
+            return value
+        if 0 < value < 2**64:
+            # yaml.v2 has uint64, whose JSON Go then reads as a float.
+            return float(value)
+    if _FLOAT.fullmatch(digits):
+        return tidy(float(digits), text)
+    return text
+
+
+def _integer(digits: str) -> int:
+    prefix = digits[:2].lower()
+    if prefix == "0x":
+        return int(digits, 16)
+    if prefix == "0b":
+        return int(digits, 2)
+    if len(digits) > 1 and digits[0] == "0":
+        return int(digits.lower().replace("o", ""), 8)
+    return int(digits)
+
+
+def tidy(value: float, text: str) -> Scalar:
+    """A float as it comes out of JSON: whole ones as integers, and those too large for a double as `text`."""
+    if value in (float("inf"), float("-inf")):
+        return text
+    return int(value) if value.is_integer() and abs(value) < 2**63 else value
+
+
+_DIGITS_AS_ZERO: Final = bytes(ord("0") if chr(code) in "0123456789" else code for code in range(256))
+
+
+def may_exceed_int64(text: bytes) -> bool:
+    """Whether a JSON text may have an integer beyond int64, which has 19 digits or more."""
+    return b"0" * 19 in text.translate(_DIGITS_AS_ZERO)
+
+
+def exceeds_int64(value: Any) -> bool:
+    """Whether a JSON value has an integer beyond int64."""
+    waiting = [value]
+    while waiting:
+        item = waiting.pop()
+        if type(item) is int and not -(2**63) <= item < 2**63:
+            return True
+        if type(item) is dict or type(item) is list:
+            waiting += item.values() if type(item) is dict else item
+    return False
+
+
+def is_plain_text(text: str) -> bool:
+    """Whether `text` without quotes would be read as that text, by kubectl and by stricter readers too."""
+    if text in _LITERALS or text in ("<<", "=") or text in _INFINITE:
+        return False
+    if text[0] not in _NUMBERLIKE or text == ".":
+        return True
+    # Times, dates and sexagesimals are text for kubectl, but not for every reader: quote whatever looks like
+    # a number, and whatever begins like a date.
+    return not _LIKE_A_NUMBER.fullmatch(text)
