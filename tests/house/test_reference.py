@@ -6,8 +6,6 @@ import ast
 import re
 from collections.abc import Iterator, Mapping
 
-import pytest
-
 from certwright.controllers import issuer_sets as set_status
 from certwright.controllers.certificates import keystores, secret_sync, target, trigger
 from house.reference.constants import NAME, SOURCE, documented, mentioned_names, well_known_names
@@ -16,16 +14,9 @@ from house.reference.events import EVENTS
 from house.reference.pages import FOLDER, pages
 from house.reference.reasons import ISSUERS, ISSUING, SETS
 
-PAGES = pages()
 
-
-@pytest.mark.parametrize("name", sorted(PAGES))
-def test_the_page_is_current(name: str) -> None:
-    assert (FOLDER / name).read_text() == PAGES[name], "run `make docs`"
-
-
-def test_no_page_is_left_over() -> None:
-    assert {path.name for path in FOLDER.iterdir()} == PAGES.keys()
+def test_the_pages_are_current_and_none_is_left_over() -> None:
+    assert {path.name: path.read_text() for path in FOLDER.iterdir()} == pages(), "run `make docs`"
 
 
 def test_every_annotation_of_the_code_has_a_docstring() -> None:
