@@ -44,6 +44,14 @@ _PLACES = {
 }
 
 Ask = Callable[..., Any]
+pytestmark = pytest.mark.every(3)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _kept() -> None:
+    """As `serve` does: what lives as long as the server is not looked at again and again."""
+    gc.collect()
+    keep_what_is_there()
 
 
 @pytest.fixture
@@ -53,13 +61,9 @@ async def server() -> AsyncIterator[ApiServer]:
         MemoryStore(), SystemClock(), authenticator=lambda _: None, extensions=certificate_kinds()
     )
     await made.start([crd("things", an_object(spec=_ANY))])
-    # As `serve` does: what lives as long as the server is not looked at again and again.
     usual = gc.get_threshold()
     collect_rarely()
-    gc.collect()
-    keep_what_is_there()
     yield made
-    gc.unfreeze()
     gc.set_threshold(*usual)
     await made.close()
 
