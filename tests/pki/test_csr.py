@@ -13,13 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from certwright.pki import names
+from certwright.pki import names, usages
 from certwright.pki.csr import MAX_BYTES, CsrPlan, build_csr, read_csr
-from certwright.pki.errors import BadCsr, BadName, PkiError
+from certwright.pki.errors import BadCsr, BadName, BadUsage, PkiError
 from certwright.pki.keys import KeyPlan, PrivateKey, generate, public_key_der
 from certwright.pki.match import request_differences
 from certwright.pki.names import Subject
 from certwright.pki.sans import NameConstraints, NameSet, OtherName
+from certwright.resources.certificate import KEY_USAGES
 
 MakeKey = Callable[[str], PrivateKey]
 KEY = generate(KeyPlan.of("ECDSA"))
@@ -32,6 +33,17 @@ FULL = CsrPlan(
     email_addresses=("a@example.com",),
     other_names=(OtherName("1.3.6.1.4.1.311.20.2.3", "user@example.com"),),
     usages=("server auth", "client auth", "signing"),
+)
+LABEL = st.from_regex(r"[a-z0-9_]([a-z0-9_-]{0,8}[a-z0-9_])?", fullmatch=True)
+PLANS = st.builds(
+    CsrPlan,
+    common_name=st.text(alphabet=st.characters(codec="utf-8"), max_size=16),
+    dns_names=st.lists(st.lists(LABEL, min_size=1, max_size=3).map(".".join), max_size=4).map(tuple),
+    ip_addresses=st.lists(st.ip_addresses().map(str), max_size=3).map(tuple),
+    email_addresses=st.lists(LABEL.map("{}@example.com".format), max_size=2).map(tuple),
+    uris=st.lists(LABEL.map("spiffe://{}/x".format), max_size=2).map(tuple),
+    subject=st.builds(Subject, organizations=st.lists(st.text(max_size=8), max_size=3).map(tuple)),
+    is_ca=st.booleans(),
 )
 
 
@@ -132,19 +144,6 @@ def test_what_is_no_request_is_refused(garbage: bytes) -> None:
         read_csr(garbage)
 
 
-LABEL = st.from_regex(r"[a-z0-9_]([a-z0-9_-]{0,8}[a-z0-9_])?", fullmatch=True)
-PLANS = st.builds(
-    CsrPlan,
-    common_name=st.text(alphabet=st.characters(codec="utf-8"), max_size=16),
-    dns_names=st.lists(st.lists(LABEL, min_size=1, max_size=3).map(".".join), max_size=4).map(tuple),
-    ip_addresses=st.lists(st.ip_addresses().map(str), max_size=3).map(tuple),
-    email_addresses=st.lists(LABEL.map("{}@example.com".format), max_size=2).map(tuple),
-    uris=st.lists(LABEL.map("spiffe://{}/x".format), max_size=2).map(tuple),
-    subject=st.builds(Subject, organizations=st.lists(st.text(max_size=8), max_size=3).map(tuple)),
-    is_ca=st.booleans(),
-)
-
-
 @given(PLANS)
 def test_whatever_can_be_planned_is_read_back_without_difference(plan: CsrPlan) -> None:
     try:
@@ -166,3 +165,38 @@ def test_a_request_that_would_take_long_to_read_is_neither_built_nor_read() -> N
     builder = builder.add_extension(x509.SubjectAlternativeName(large), critical=True)
     with pytest.raises(BadCsr, match=f"may have {MAX_BYTES}"):
         read_csr(builder.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM))
+
+
+def test_the_table_has_every_usage_that_a_spec_can_name() -> None:
+    assert set(usages.USAGES) == set(KEY_USAGES)
+    assert len(usages.USAGES) == 23
+
+
+@pytest.mark.parametrize("name", KEY_USAGES)
+def test_each_usage_is_found_again_under_its_own_or_its_first_name(name: str) -> None:
+    with_needed = (name, "key agreement") if name.endswith("cipher only") else (name,)
+    names = usages.names_of(*usages.extensions(with_needed))
+    assert frozenset(names) == usages.canonical(with_needed)
+    first = {"signing": "digital signature", "s/mime": "email protection"}.get(name, name)
+    assert first in names
+
+
+def test_without_usages_the_default_ones_are_meant_and_a_ca_signs_certificates() -> None:
+    assert usages.complete((), is_ca=False) == ("digital signature", "key encipherment")
+    assert usages.complete((), is_ca=True) == ("digital signature", "key encipherment", "cert sign")
+    assert usages.complete(("cert sign",), is_ca=True) == ("cert sign",)
+
+
+def test_an_extension_that_would_be_empty_is_left_out() -> None:
+    assert usages.extensions(("server auth",))[0] is None
+    assert usages.extensions(("cert sign",))[1] is None
+
+
+def test_an_unknown_usage_is_refused_by_its_name() -> None:
+    with pytest.raises(BadUsage, match='"washing up"'):
+        usages.extensions(("washing up",))
+
+
+def test_encipher_only_needs_key_agreement() -> None:
+    with pytest.raises(BadUsage, match="key agreement"):
+        usages.extensions(("encipher only",))

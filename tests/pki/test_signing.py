@@ -14,10 +14,10 @@ from msgspec.structs import replace
 from certwright.pki.certificates import CertificateFacts, read_certificate, read_chain
 from certwright.pki.csr import CsrPlan, build_csr, read_csr
 from certwright.pki.errors import BadCertificate, BadCsr, BadName, BadUsage, CannotSign
-from certwright.pki.keys import PrivateKey, public_key_der
+from certwright.pki.keys import KeyAlgorithm, KeyPlan, PrivateKey, generate, public_key_der
 from certwright.pki.names import Subject
 from certwright.pki.sans import NameConstraints, NameSet, OtherName
-from certwright.pki.signing import Addresses, self_sign, sign
+from certwright.pki.signing import Addresses, is_temporary, marked, self_sign, sign, sign_temporarily
 
 MakeKey = Callable[[str], PrivateKey]
 HOUR = timedelta(hours=1)
@@ -30,6 +30,7 @@ ADDRESSES = Addresses(
     ocsp_servers=("http://ocsp.example",),
     issuing_certificate_urls=("http://ca.example/ca.crt",),
 )
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def root(key: PrivateKey, now: datetime, life: timedelta = 365 * DAY) -> bytes:
@@ -287,3 +288,28 @@ def test_facts_can_be_compared_and_show_no_bytes(keys: MakeKey, now: datetime) -
     assert facts.pem == pem
     assert "der=" not in repr(facts)
     assert isinstance(facts, CertificateFacts)
+
+
+@pytest.mark.parametrize(
+    ("plan", "subject"),
+    [
+        (CsrPlan(dns_names=("a.example",)), "SERIALNUMBER=1234567890"),
+        (
+            CsrPlan(common_name="a", subject=Subject(organizations=("O",), serial_number="7")),
+            "O=O,CN=a,SERIALNUMBER=1234567890",
+        ),
+        (CsrPlan(literal_subject="CN=a,O=O"), "CN=a,O=O,SERIALNUMBER=1234567890"),
+        (CsrPlan(common_name="a", is_ca=True), "CN=a,SERIALNUMBER=1234567890"),
+    ],
+)
+def test_a_temporary_certificate_is_marked_in_its_subject(plan: CsrPlan, subject: str) -> None:
+    key = generate(KeyPlan(KeyAlgorithm.ECDSA))
+    csr = build_csr(marked(plan), key)
+    life = timedelta(days=90)
+    made = read_certificate(sign_temporarily(csr, duration=life, is_ca=plan.is_ca, usages=(), now=NOW))
+    assert is_temporary(made)
+    assert sorted(made.subject_text.split(",")) == sorted(subject.split(","))
+    assert made.issuer_text == "CN=cert-manager.local"
+    assert (made.dns_names, made.is_ca) == (plan.dns_names, plan.is_ca)
+    assert (made.not_before, made.not_after) == (NOW, NOW + life)
+    assert made.public_key_der == public_key_der(key)
