@@ -9,9 +9,19 @@ from typing import Any
 import pytest
 
 from certwright.kit.cron import check_cron
+from certwright.kube.api.codec import from_dict
+from certwright.kube.api.errors import Invalid
+from certwright.pki import csr
 from certwright.pki import names as pki_names
+from certwright.pki.csr import CsrPlan, build_csr
+from certwright.pki.keys import KeyPlan, generate
+from certwright.resources import certificate_rules
 from certwright.resources.certificate_rules import SUBJECT_TYPES
+from certwright.resources.certificate_warnings import warnings
+from certwright.resources.table import CERTIFICATES
 from certwright.resources.validation import validate
+from controllers.scene import make_certificate
+from support.world import make_world
 
 GROUP, ACME = "cert-manager.io", "acme.cert-manager.io"
 PEM = (
@@ -19,6 +29,11 @@ PEM = (
     + base64.b64encode(b"\x30\x82\x01\x00" + b"\0" * 256)
     + b"\n-----END CERTIFICATE-----\n"
 )
+KEY = {"name": "n", "key": "k"}
+VAULT = {"server": "https://v", "path": "pki/sign/x", "auth": {"tokenSecretRef": {"name": "t"}}}
+BUNDLE = base64.b64encode(PEM).decode()
+NAMES = [f"a{number}.example.com" for number in range(100_000)]
+TOO_MANY = "Too many: 100000: a signing request may have 65536 bytes, some 3000 names; distribute them over"
 
 
 def _certificate(**spec: Any) -> dict[str, Any]:
@@ -425,11 +440,6 @@ def _dns01(**provider: Any) -> dict[str, Any]:
     return _acme(solvers=[{"dns01": provider}])
 
 
-KEY = {"name": "n", "key": "k"}
-VAULT = {"server": "https://v", "path": "pki/sign/x", "auth": {"tokenSecretRef": {"name": "t"}}}
-BUNDLE = base64.b64encode(PEM).decode()
-
-
 @pytest.mark.parametrize(
     "spec",
     [
@@ -623,3 +633,135 @@ def test_a_challenge_never_changes() -> None:
     assert _errors("Challenge", {"spec": spec | {"key": "other"}}, old, ACME) == [
         "spec: Forbidden: challenge spec is immutable after creation"
     ]
+
+
+def errors(**spec: Any) -> list[str]:
+    base = {"secretName": "web-tls", "issuerRef": {"name": "ca"}, "commonName": "web"}
+    new = {"metadata": {"name": "web", "namespace": "default"}, "spec": base | spec}
+    return [str(error) for error in validate("Certificate", "cert-manager.io", new, None)]
+
+
+def test_the_limit_is_that_of_signing_requests() -> None:
+    assert certificate_rules.MAX_REQUEST_BYTES == csr.MAX_BYTES
+
+
+@pytest.mark.parametrize(
+    ("spec", "path"),
+    [
+        ({"dnsNames": NAMES}, "spec.dnsNames"),
+        ({"uris": [f"https://{name}" for name in NAMES], "dnsNames": NAMES}, "spec.uris"),
+        ({"emailAddresses": [f"a@{name}" for name in NAMES]}, "spec.emailAddresses"),
+        ({"ipAddresses": ["10.0.0.1"] * 100_000}, "spec.ipAddresses"),
+        ({"otherNames": [{"oid": "1.2.3", "utf8Value": name} for name in NAMES]}, "spec.otherNames"),
+        ({"subject": {"organizations": NAMES}}, "spec.subject.organizations"),
+        (
+            {"isCA": True, "nameConstraints": {"excluded": {"dnsDomains": NAMES}}},
+            "spec.nameConstraints.excluded.dnsDomains",
+        ),
+    ],
+)
+def test_names_that_fit_into_no_request_are_refused_with_one_error(spec: dict[str, Any], path: str) -> None:
+    (error,) = errors(**spec)
+    assert error.startswith(f"{path}: {TOO_MANY}")
+
+
+def test_a_list_of_usages_that_repeats_them_is_refused() -> None:
+    assert errors(usages=["server auth"] * 150_000) == [
+        "spec.usages: Too many: 150000: must have at most 46 items"
+    ]
+
+
+def test_whatever_a_request_can_hold_is_accepted() -> None:
+    names = tuple(f"a{number}.example.com" for number in range(3400))
+    addresses = ("255.255.255.255",) * 50
+    plan = CsrPlan(dns_names=names, ip_addresses=addresses)
+    build_csr(plan, generate(KeyPlan.of("ECDSA")))
+    assert errors(dnsNames=list(names), ipAddresses=list(addresses)) == []
+
+
+async def test_a_client_gets_an_error_with_the_field() -> None:
+    async with make_world(controllers=False) as world:
+        with pytest.raises(Invalid) as caught:
+            await world.client.create(CERTIFICATES, make_certificate("web", "ca", dns_names=tuple(NAMES)))
+        assert caught.value.details is not None
+        assert [cause.field for cause in caught.value.details.causes] == ["spec.dnsNames"]
+
+
+def of(**spec: Any) -> list[str]:
+    """The warnings about a Certificate with that spec."""
+    content = {"spec": {"secretName": "s", "issuerRef": {"name": "i"}, **spec}}
+    return warnings(from_dict(CERTIFICATES, content))
+
+
+def constraints(**permitted: list[str]) -> dict[str, Any]:
+    """The spec of a CA that permits only these names."""
+    return {"isCA": True, "nameConstraints": {"permitted": permitted}}
+
+
+@pytest.mark.parametrize(
+    ("spec", "sentence"),
+    [
+        ({"dnsNames": ["*.*.com"]}, 'spec.dnsNames[0]: "*.*.com" has a * that is not its whole first label'),
+        ({"dnsNames": ["a.com", "w*.com"]}, 'spec.dnsNames[1]: "w*.com" has a *'),
+        ({"dnsNames": ["exämple.com"]}, 'spec.dnsNames[0]: "exämple.com" is not ASCII'),
+        ({"dnsNames": ["a..com"]}, 'spec.dnsNames[0]: "a..com" is not a host name'),
+        ({"dnsNames": ["-a.com"]}, 'spec.dnsNames[0]: "-a.com" is not a host name'),
+        ({"dnsNames": ["10.0.0.1"]}, 'spec.dnsNames[0]: "10.0.0.1" is an IP address, which clients do not'),
+        ({"dnsNames": ["[::1]"]}, "put it under ipAddresses"),
+        ({"dnsNames": ["2001:db8::f"]}, "put it under ipAddresses"),
+        ({"dnsNames": ["https://a.com"]}, 'spec.dnsNames[0]: "https://a.com" is a URL'),
+        ({"dnsNames": ["a.com:443"]}, 'spec.dnsNames[0]: "a.com:443" has a port'),
+        ({"dnsNames": ["a." * 127]}, "is longer than 253 characters"),
+        ({"dnsNames": ["a.com"] * 2000}, 'spec.dnsNames: "a.com" is listed 2000 times'),
+        ({"dnsNames": ["a.com."]}, 'spec.dnsNames[0]: "a.com." ends with a dot, which no client matches'),
+        ({"dnsNames": ["a.com", "A.com"]}, 'spec.dnsNames: "a.com" is listed 2 times'),
+        ({"ipAddresses": ["::1", "::1"]}, 'spec.ipAddresses: "::1" is listed 2 times'),
+        ({"commonName": "a\nb"}, 'spec.commonName: "a\\nb" has characters that are not shown'),
+        ({"commonName": "a\u202eb"}, 'spec.commonName: "a\\u202eb" has characters'),
+        ({"subject": {"organizations": ["ok", "x\u200b"]}}, "spec.subject.organizations[1]:"),
+        (
+            {"dnsNames": ["*.b.com", "b.com", "A.b.com"]},
+            'spec.dnsNames[2]: "a.b.com" is covered by "*.b.com"',
+        ),
+        (
+            {"duration": "1h", "renewBefore": "59m59s"},
+            "spec.renewBefore: each certificate of 1h0m0s",
+        ),
+        (
+            {"renewBeforePercentage": 99},
+            "spec.renewBeforePercentage: each certificate of 2160h0m0s",
+        ),
+        (
+            constraints(dnsDomains=["a.com", "http://x.com"]),
+            'permitted.dnsDomains[1]: "http://x.com" constrains',
+        ),
+        (constraints(dnsDomains=["."]), "is not a domain"),
+        (constraints(dnsDomains=["10.0.0.1"]), "it is an IP address"),
+        (constraints(uriDomains=["example.com:443"]), "it has a port"),
+        (constraints(uriDomains=["[::1]"]), "it is an IP address"),
+        (constraints(emailAddresses=["@a.com"]), 'matches no address: write "a.com"'),
+        (constraints(emailAddresses=["*@a.com"]), "matches no address"),
+    ],
+)
+def test_what_looks_wrong_is_warned_of(spec: dict[str, Any], sentence: str) -> None:
+    (warning,) = of(**spec)
+    assert sentence in warning
+
+
+def test_ordinary_constraints_are_not_warned_of() -> None:
+    spec = constraints(
+        dnsDomains=["example.com", ".example.com", "local", "bücher.example"],
+        uriDomains=["a.example.com"],
+        emailAddresses=["me@example.com", ".example.com", "example.com"],
+    )
+    assert of(**spec, duration="1h", renewBefore="50m") == []
+
+
+@pytest.mark.parametrize("name", ["a.com", "*.a.com", "A.COM", "_acme.a.com", "localhost", "1.a.com"])
+def test_ordinary_names_are_not_warned_of(name: str) -> None:
+    assert of(dnsNames=[name], commonName="Jörg Müller", ipAddresses=["::1"]) == []
+
+
+def test_no_more_than_ten_warnings_are_given() -> None:
+    messages = of(dnsNames=[f"a..{number}" for number in range(50)])
+    assert (len(messages), messages[-1]) == (11, "and 40 more warnings")
