@@ -1,5 +1,5 @@
 """Stories about OpenAPI documents: how they are asked for. What they say of custom resources is compared in
-`tests/kube/apiserver/test_openapi_documents.py`: the reference, alone, has documents of its own kind only."""
+`tests/kube/apiserver/test_openapi.py`: the reference, alone, has documents of its own kind only."""
 
 from __future__ import annotations
 

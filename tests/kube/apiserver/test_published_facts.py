@@ -22,7 +22,7 @@ from certwright.kube.apiserver.representations import discovery
 from certwright.kube.util.clock import TestClock
 from certwright.kube.util.http_messages import close_stream
 from kube.apiserver.callers import Api
-from kube.apiserver.test_openapi_documents import plain
+from kube.apiserver.test_openapi import plain
 
 Json = dict[str, Any]
 _DATA = Path(__file__).parent / "data" / "kubernetes.json.xz"

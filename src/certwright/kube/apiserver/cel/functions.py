@@ -51,17 +51,13 @@ def _parse(text: str) -> Decimal:
     return number * _BINARY[unit] if unit in _BINARY else number.scaleb(_DECIMAL[unit])
 
 
-def _quantity(text: str) -> Raw:
-    return (_canonical(_parse(text)),)
-
-
-def _canonical(value: Decimal) -> str:
+def _canonical(value: Decimal) -> Raw:
     # Equal quantities have equal texts, so that CEL finds them equal.
-    return format(value.normalize(), "f") if value else "0"
+    return (format(value.normalize(), "f") if value else "0",)
 
 
-def _quantity_value(quantity: Raw) -> Decimal:
-    return Decimal(quantity[0])
+def _decimal(quantity: Raw | int) -> Decimal:
+    return Decimal(quantity if isinstance(quantity, int) else quantity[0])
 
 
 def _is_quantity(text: str) -> bool:
@@ -73,71 +69,42 @@ def _is_quantity(text: str) -> bool:
 
 
 def _fits(quantity: Raw) -> bool:
-    value = _quantity_value(quantity)
+    value = _decimal(quantity)
     return value == value.to_integral_value() and int(value) in _INT64
 
 
 def _as_integer(quantity: Raw) -> int:
     if not _fits(quantity):
         raise ValueError("cannot convert value to integer")
-    return int(_quantity_value(quantity))
+    return int(_decimal(quantity))
 
 
 def _sign(value: Any) -> int:
     return int(value > 0) - int(value < 0)
 
 
-def _operand(other: Raw | int) -> Decimal:
-    return Decimal(other) if isinstance(other, int) else _quantity_value(other)
-
-
 def _add(left: Raw, right: Raw | int) -> Raw:
-    return (_canonical(_quantity_value(left) + _operand(right)),)
+    return _canonical(_decimal(left) + _decimal(right))
 
 
 def _subtract(left: Raw, right: Raw | int) -> Raw:
-    return (_canonical(_quantity_value(left) - _operand(right)),)
+    return _canonical(_decimal(left) - _decimal(right))
 
+
+_TWO_QUANTITIES = ("Quantity", "Quantity")
 
 QUANTITY_FUNCTIONS: dict[str, list[Function]] = {
-    "quantity": [plain("string", gives="Quantity", run=_quantity)],
+    "quantity": [plain("string", gives="Quantity", run=lambda text: _canonical(_parse(text)))],
     "isQuantity": [plain("string", gives="bool", run=_is_quantity)],
-    "sign": [member("Quantity", gives="int", run=lambda raw: _sign(_quantity_value(raw)))],
+    "sign": [member("Quantity", gives="int", run=lambda raw: _sign(_decimal(raw)))],
     "isInteger": [member("Quantity", gives="bool", run=_fits)],
     "asInteger": [member("Quantity", gives="int", run=_as_integer)],
-    "asApproximateFloat": [member("Quantity", gives="double", run=lambda raw: float(_quantity_value(raw)))],
-    "add": [
-        member("Quantity", "Quantity", gives="Quantity", run=_add),
-        member("Quantity", "int", gives="Quantity", run=_add),
-    ],
-    "sub": [
-        member("Quantity", "Quantity", gives="Quantity", run=_subtract),
-        member("Quantity", "int", gives="Quantity", run=_subtract),
-    ],
-    "isGreaterThan": [
-        member(
-            "Quantity",
-            "Quantity",
-            gives="bool",
-            run=lambda left, right: _quantity_value(left) > _quantity_value(right),
-        )
-    ],
-    "isLessThan": [
-        member(
-            "Quantity",
-            "Quantity",
-            gives="bool",
-            run=lambda left, right: _quantity_value(left) < _quantity_value(right),
-        )
-    ],
-    "compareTo": [
-        member(
-            "Quantity",
-            "Quantity",
-            gives="int",
-            run=lambda a, b: _sign(_quantity_value(a) - _quantity_value(b)),
-        )
-    ],
+    "asApproximateFloat": [member("Quantity", gives="double", run=lambda raw: float(_decimal(raw)))],
+    "add": [member("Quantity", other, gives="Quantity", run=_add) for other in ("Quantity", "int")],
+    "sub": [member("Quantity", other, gives="Quantity", run=_subtract) for other in ("Quantity", "int")],
+    "isGreaterThan": [member(*_TWO_QUANTITIES, gives="bool", run=lambda a, b: _decimal(a) > _decimal(b))],
+    "isLessThan": [member(*_TWO_QUANTITIES, gives="bool", run=lambda a, b: _decimal(a) < _decimal(b))],
+    "compareTo": [member(*_TWO_QUANTITIES, gives="int", run=lambda a, b: _sign(_decimal(a) - _decimal(b)))],
 }
 
 # --- semantic versions ------------------------------------------------------------------------------------
@@ -343,6 +310,10 @@ CIDR_FUNCTIONS: dict[str, list[Function]] = {
 }
 
 
+# --- named formats: `format.dns1123Label().validate(x)` ---------------------------------------------------
+
+# Kubernetes returns an optional list. Python functions cannot return optionals to CEL, so the result is a
+# value with the functions of one: `hasValue`, `value`, `orValue` (apiserver `pkg/cel/library/format.go`).
 _NAME_PART = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]", re.ASCII)
 _NAME_TEXT = (
     "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an "
@@ -449,6 +420,9 @@ FORMAT_FUNCTIONS: dict[str, list[Function]] = {
 }
 
 
+# --- regular expressions, in linear time ------------------------------------------------------------------
+
+
 def find(text: str, pattern: str) -> str:
     """The first match, or an empty text. Raises `ValueError` for an invalid pattern."""
     return next(all_matches(pattern, text), "")
@@ -500,8 +474,6 @@ _LISTS: dict[str, list[Function]] = {
     "indexOf": [member(f"list({ANY})", ANY, gives="int", run=_index_of)],
     "lastIndexOf": [member(f"list({ANY})", ANY, gives="int", run=_last_index_of)],
 }
-
-# --- regular expressions ----------------------------------------------------------------------------------
 
 _REGEX: dict[str, list[Function]] = {
     "find": [member("string", "string", gives="string", run=find)],
