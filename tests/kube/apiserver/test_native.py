@@ -1,4 +1,4 @@
-"""Built-in kinds are read as Go's types read them; pairs of quantities were made by apimachinery's own `Quantity`."""
+"""Built-in kinds are read as Go's types read them; quantities as apimachinery's `Quantity` writes them."""
 
 from __future__ import annotations
 

@@ -214,7 +214,11 @@ def _validate_new_event(new: Json, old: Json | None) -> list[FieldError]:
             errors.append(required("series.lastObservedTime"))
     if before is not None:
         return errors + [
-            invalid(_shown_name(name), event.get(name), "field is immutable")
+            invalid(
+                "reportingController" if name == "reportingComponent" else name,
+                event.get(name),
+                "field is immutable",
+            )
             for name in _FIXED
             if (event.get(name) or None) != (before.get(name) or None)
         ]
@@ -228,10 +232,6 @@ def _validate_new_event(new: Json, old: Json | None) -> list[FieldError]:
 
 def _as_stored(event: Json) -> Json:
     return {OLD_NAMES.get(name, name): value for name, value in event.items()}
-
-
-def _shown_name(stored: str) -> str:
-    return "reportingController" if stored == "reportingComponent" else stored
 
 
 NEW_EVENT = Strategy(validate=_validate_new_event)
@@ -252,6 +252,7 @@ def _validate_lease(new: Json, _: Json | None) -> list[FieldError]:
 
 LEASE = Strategy(validate=_validate_lease)
 
+# --- Events under their two names: `v1` and `events.k8s.io/v1`, one stored form ---------------------------
 
 _NEW_NAMES = {
     "involvedObject": "regarding",

@@ -56,14 +56,16 @@ _USAGES = tuple(
 def strategy(clock: Clock) -> Strategy:
     """The strategy; `clock` gives the times of its conditions."""
 
+    def prepare_create(obj: Json) -> None:
+        obj["status"] = {}
+
     def prepare_status(new: Json, old: Json) -> None:
-        kept = _decisions(old)
         others = [c for c in _conditions(new) if c.get("type") not in _DECISIONS]
-        _set_conditions(new, [*kept, *others])
+        _set_conditions(new, [*_decisions(old), *others])
         _stamp(new, old, clock)
 
     return Strategy(
-        prepare_create=_prepare_create,
+        prepare_create=prepare_create,
         prepare_update=_prepare_update,
         prepare_status=prepare_status,
         validate=_validate,
@@ -77,10 +79,6 @@ def approve(clock: Clock, new: Json, old: Json) -> Json:
     _set_conditions(made, _conditions(new))
     _stamp(made, old, clock)
     return made
-
-
-def _prepare_create(obj: Json) -> None:
-    obj["status"] = {}
 
 
 def _identify(obj: Json, user: Identity) -> None:
@@ -239,17 +237,12 @@ def _certificate_errors(new: Json, old: Json | None) -> list[FieldError]:
     if not certificate or certificate == before:
         return []
     labels = re.findall(rb"-----BEGIN ([^-]+)-----", base64.b64decode(certificate))
-    if not labels:
-        text = "must contain at least one CERTIFICATE PEM block"
-        return [
-            FieldError(
-                "status.certificate", "FieldValueInvalid", f'Invalid value: "<certificate data>": {text}'
-            )
-        ]
     other = next((label.decode(errors="replace") for label in labels if label != b"CERTIFICATE"), None)
-    if other is None:
+    if labels and other is None:
         return []
     text = f'only CERTIFICATE PEM blocks are allowed, found "{other}"'
+    if not labels:
+        text = "must contain at least one CERTIFICATE PEM block"
     return [
         FieldError("status.certificate", "FieldValueInvalid", f'Invalid value: "<certificate data>": {text}')
     ]

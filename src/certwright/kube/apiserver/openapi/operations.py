@@ -130,8 +130,16 @@ def paths(definition: ResourceDefinition) -> Iterator[Path]:
             for method, verb in verbs
             if verb in (part.verbs if part is not None else definition.verbs)
         )
-        if operations:
-            yield _path(path, named, operations)
+        if not operations:
+            continue
+        # Parameters common to all operations are listed once, for the path.
+        common = set(operations[0].parameters).intersection(*(other.parameters for other in operations[1:]))
+        shared = sorted((*named, *common, _PRETTY), key=lambda parameter: parameter.name)
+        own = (
+            replace(each, parameters=tuple(p for p in each.parameters if p not in common))
+            for each in operations
+        )
+        yield Path(path, tuple(shared), tuple(own))
 
 
 _Place = tuple[str, tuple[Parameter, ...], tuple[tuple[str, str], ...], Subresource | None]
@@ -155,20 +163,6 @@ def _places(definition: ResourceDefinition) -> Iterator[_Place]:
         yield f"{collection}/{{name}}/{part.name}", named, _ON_PART, part
 
 
-def _path(path: str, named: tuple[Parameter, ...], operations: tuple[Operation, ...]) -> Path:
-    """Parameters common to all operations are listed once, for the path."""
-    common = set(operations[0].parameters).intersection(*(other.parameters for other in operations[1:]))
-    shared = sorted((*named, *common, _PRETTY), key=lambda parameter: parameter.name)
-    return Path(path, tuple(shared), tuple(_without(operation, common) for operation in operations))
-
-
-def _without(operation: Operation, common: set[Parameter]) -> Operation:
-    if not common:
-        return operation
-    rest = tuple(p for p in operation.parameters if p not in common)
-    return replace(operation, parameters=rest)
-
-
 def _operation(
     definition: ResourceDefinition, method: str, verb: str, path: str, part: Subresource | None
 ) -> Operation:
@@ -178,14 +172,16 @@ def _operation(
     group = "".join(word[:1].upper() + word[1:] for word in words)
     version = definition.version
     prefix, tag = f"{group}{version[:1].upper()}{version[1:]}", f"{group[:1].lower()}{group[1:]}_{version}"
-    word = _WORDS[verb]
+    gives = STATUS if verb in ("delete", "deletecollection") else kind_of(definition, part)
+    if verb == "list":
+        gives = schema_name(definition, definition.list_kind)
     rest = path.rpartition("/namespaces/")[1] and "Namespaced"
     everywhere = definition.namespaced and not rest
     subject = f"{'Collection' if verb == 'deletecollection' else ''}{rest}{definition.kind}"
     subject += (part.name.title() if part is not None else "") + ("ForAllNamespaces" if everywhere else "")
     return Operation(
         method=method,
-        id=f"{word}{prefix}{subject}",
+        id=f"{_WORDS[verb]}{prefix}{subject}",
         tag=tag,
         action=_ACTIONS.get(verb, verb),
         description=f"{verb} {f'{part.name} of ' if part is not None else ''}{definition.kind}",
@@ -194,7 +190,7 @@ def _operation(
         takes=takes,
         takes_as=takes_as,
         needs_body=verb != "delete",
-        gives=_answer(definition, verb, part),
+        gives=gives,
         gives_as=(_JSON, _YAML) if definition.custom else (_JSON, _PROTOBUF, _YAML),
         codes=(("200", "OK"), *_MORE_CODES.get(verb, ())),
     )
@@ -229,12 +225,6 @@ def message_of(part: Subresource) -> str | None:
         return None
     group, version, kind = part.kind
     return protobuf_fields.message_of(f"{group}/{version}" if group else version, kind)
-
-
-def _answer(definition: ResourceDefinition, verb: str, part: Subresource | None) -> str:
-    if verb == "list":
-        return schema_name(definition, definition.list_kind)
-    return STATUS if verb in ("delete", "deletecollection") else kind_of(definition, part)
 
 
 def _body(definition: ResourceDefinition, verb: str, part: Subresource | None) -> tuple[str, tuple[str, ...]]:

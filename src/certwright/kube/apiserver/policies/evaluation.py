@@ -1,6 +1,7 @@
-"""The evaluation of one policy: which of its demands a request violates.
+"""ValidatingAdmissionPolicies and bindings, compiled: which requests they match, and what a request violates.
 
-Source: Kubernetes documentation, "Validating Admission Policy".
+Source: Kubernetes documentation, "Validating Admission Policy"; API reference, ValidatingAdmissionPolicy and
+ValidatingAdmissionPolicyBinding v1 admissionregistration.k8s.io.
 """
 
 from __future__ import annotations
@@ -17,6 +18,12 @@ from certwright.kube.apiserver.model.definitions import ResourceDefinition
 from certwright.kube.apiserver.policies.expressions import Compiler, Evaluation, Failed
 from certwright.kube.apiserver.requests.selectors import Requirement, selector_of
 from certwright.kube.apiserver.webhooks.config import Rule, rule_of
+
+_log = logging.getLogger(__name__)
+
+_MAX_MESSAGE_BYTES = 5 * 1024
+_MAX_AUDIT = 10 * 1024
+"""Characters of an audit annotation that are logged."""
 
 
 class NamedRule(msgspec.Struct, frozen=True):
@@ -184,13 +191,6 @@ def _rules(rules: list[Json] | tuple[()]) -> tuple[NamedRule, ...]:
     return tuple(NamedRule(rule_of(rule), frozenset(rule.get("resourceNames") or ())) for rule in rules)
 
 
-_log = logging.getLogger(__name__)
-
-_MAX_MESSAGE_BYTES = 5 * 1024
-_MAX_AUDIT = 10 * 1024
-"""Characters of an audit annotation that are logged."""
-
-
 class Violation(msgspec.Struct, frozen=True):
     """Why a request does not meet a policy. `is_fault`: a fault of the policy, which is a refusal whatever
     the binding's actions are."""
@@ -225,10 +225,14 @@ class Evaluator:
             if not _conditions_match(policy, before):
                 return []
         except Failed as error:
-            return _failed(policy, error)
-        violations = [
-            violation for each in policy.validations for violation in _validated(policy, each, evaluation)
-        ]
+            return [Violation(str(error))] if policy.fails_closed else []
+        violations = []
+        for validation in policy.validations:
+            try:
+                if evaluation.value(validation.expression) is not True:
+                    violations.append(Violation(_message(validation, evaluation), validation.reason))
+            except Failed as error:
+                violations += [Violation(str(error))] if policy.fails_closed else []
         return violations + _annotate(policy, evaluation)
 
 
@@ -249,20 +253,6 @@ def _conditions_match(policy: Policy, evaluation: Evaluation) -> bool:
     if failures:
         raise Failed(failures[0] if len(failures) == 1 else f"[{', '.join(failures)}]")
     return True
-
-
-def _failed(policy: Policy, error: Failed) -> list[Violation]:
-    return [Violation(str(error))] if policy.fails_closed else []
-
-
-def _validated(policy: Policy, validation: Validation, evaluation: Evaluation) -> list[Violation]:
-    try:
-        value = evaluation.value(validation.expression)
-    except Failed as error:
-        return _failed(policy, error)
-    if value is True:
-        return []
-    return [Violation(_message(validation, evaluation), validation.reason)]
 
 
 def _message(validation: Validation, evaluation: Evaluation) -> str:
