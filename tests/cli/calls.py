@@ -103,6 +103,10 @@ class Process:
         self._process.communicate()
 
 
+Start = Callable[..., Process]
+"""The fixture `start`."""
+
+
 @contextmanager
 def running_server(folder: Path) -> Iterator[Path]:
     """A server with controllers in that folder, which ends in good order; the value is its kubeconfig."""

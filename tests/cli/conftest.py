@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from certwright.cli.main import program
-from cli.calls import Cli, Outcome, Process, running_server
+from cli.calls import Cli, Outcome, Process, Start, running_server
 
 
 @pytest.fixture
-def start(tmp_path: Path) -> Iterator[Callable[..., Process]]:
+def start(tmp_path: Path) -> Iterator[Start]:
     """Start the program in an empty folder; it is gone when the test ends."""
     started: list[Process] = []
 

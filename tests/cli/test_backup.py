@@ -18,10 +18,8 @@ from pathlib import Path
 import pytest
 
 from certwright.resources.names import NEXT_PRIVATE_KEY_LABEL
-from cli.calls import EXAMPLES, PATIENT, Process
+from cli.calls import EXAMPLES, PATIENT, Process, Start
 from support.etcd import Etcd, running_etcd
-
-Start = Callable[..., Process]
 
 HERE = ("--kubeconfig", "one/kubeconfig")
 

@@ -29,7 +29,7 @@ from certwright.kube.api.errors import Unreachable
 from certwright.kube.client.rest import Client
 from certwright.pki.certificates import read_chain
 from certwright.pki.keys import encode_private_key
-from cli.calls import AT_WORK, EXAMPLES, PATIENT, Cli, Process
+from cli.calls import AT_WORK, EXAMPLES, PATIENT, Cli, Process, Start
 from issuers.authority import new_root
 from support.acme_proxy import balancing
 from support.etcd import Etcd, running_etcd
@@ -37,7 +37,6 @@ from support.programs import free_port, spawn, stop
 from support.real import require
 from support.waiting import until_so
 
-Start = Callable[..., Process]
 NO_ISSUER = """
 apiVersion: cert-manager.io/v1
 kind: Certificate

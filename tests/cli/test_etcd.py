@@ -32,11 +32,9 @@ from certwright.kube.store.envelope import Seal
 from certwright.resources.certificate import Certificate
 from certwright.resources.request import CertificateRequest
 from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES
-from cli.calls import EXAMPLES, PATIENT, Process
+from cli.calls import EXAMPLES, PATIENT, Process, Start
 from support.etcd import Etcd, running_etcd
 from support.programs import free_port
-
-Start = Callable[..., Process]
 
 
 @pytest.fixture

@@ -10,7 +10,6 @@ import socket
 import ssl
 import subprocess
 import sys
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -24,11 +23,10 @@ from certwright.cli import acme_flags, metrics_flags
 from certwright.cli.main import program
 from certwright.controllers.acme.listeners import CannotListen, open_listeners
 from certwright.pki.certificates import read_chain
-from cli.calls import EXAMPLES, PATIENT, Process
+from cli.calls import EXAMPLES, PATIENT, Start
 from support.pebble import running_pebble
 from support.real import require, require_package
 
-Start = Callable[..., Process]
 _LOADED = """
 import asyncio, sys, tempfile
 from pathlib import Path

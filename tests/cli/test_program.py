@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -17,7 +16,7 @@ from certwright.cli import access
 from certwright.cli.errors import Failed
 from certwright.cli.main import COMMANDS, program
 from certwright.kube.client import kubeconfig
-from cli.calls import Process
+from cli.calls import Process, Start
 from house.reference.environment import STATUSES
 
 NAMES = [(name, short) for section in COMMANDS.values() for name, short in section.items()]
@@ -338,8 +337,6 @@ def test_a_service_account_that_is_not_whole_is_said(pod: Path) -> None:
     with pytest.raises(Failed, match=r"the pod's service account cannot be used: .*ca\.crt: cannot read"):
         access.load(access.choose(None, POD, pod), None)
 
-
-Start = Callable[..., Process]
 
 _NEVER_CLOSED = """
 import asyncio

@@ -34,7 +34,7 @@ from certwright.kube.client.kubeconfig import connect, load
 from certwright.kube.client.rest import Client
 from certwright.resources.acme import Challenge
 from certwright.resources.table import CERTIFICATES, CHALLENGES, CLUSTER_ISSUERS, ORDERS
-from cli.calls import AT_WORK, Process
+from cli.calls import AT_WORK, Start
 from support import openbao
 from support.go import GATEWAY_API, folder_of
 from support.pebble import Pebble, running_pebble
@@ -217,7 +217,6 @@ async def until(done: Callable[[], Awaitable[bool]]) -> None:
 
 
 Json = dict[str, Any]
-Start = Callable[..., Process]
 SOLVERS: dict[str, Json] = {
     "plain": {"ingress": {"ingressClassName": "traefik"}},
     "nginx": {"ingress": {"ingressClassName": "nginx"}},

@@ -7,14 +7,11 @@ import json
 import os
 import re
 import signal
-from collections.abc import Callable
 from pathlib import Path
 
-from cli.calls import EXAMPLES, PATIENT, Process
+from cli.calls import EXAMPLES, PATIENT, Start
 from support.pairs import server_pair
 from support.waiting import until_so
-
-Start = Callable[..., Process]
 
 
 def test_serve_exports_runs_the_command_once_for_each_version_and_repairs(

@@ -7,7 +7,6 @@ import asyncio
 import base64
 import json
 import signal
-from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -19,12 +18,11 @@ from certwright.kube.api.kinds import Kind
 from certwright.kube.client.kubeconfig import connect, load
 from certwright.kube.client.rest import Client
 from certwright.resources.table import CERTIFICATES, CLUSTER_ISSUERS, ORDERS
-from cli.calls import AT_WORK, Process
+from cli.calls import AT_WORK, Start
 from support.acme_proxy import NEW_ACCOUNT, NEW_ORDER, AcmeProxy, balancing, running_acme_proxy
 from support.pebble import Pebble, running_pebble, serving
 from support.programs import free_port
 
-Start = Callable[..., Process]
 LIMIT, MANY = 10, 40
 _WITHIN_S = 300
 pytestmark = pytest.mark.timeout(3 * _WITHIN_S)
