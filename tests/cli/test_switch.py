@@ -167,7 +167,7 @@ def test_every_flag_of_cert_manager_that_is_kept_is_one_of_certwright() -> None:
     (kept,) = (finding.text for finding in reported if finding.text.startswith("its flags go to certwright"))
     known = {flag for option in controllers.command.params for flag in option.opts}
     assert {flag.removesuffix("=1") for flag in kept.split() if flag.startswith("--")} <= known
-    assert set(KNOWN_GATES) <= set(settings.SECRETS_FILTERED_CACHING)
+    assert set(KNOWN_GATES) <= set(settings.FEATURE_GATES)
 
 
 def test_the_webhook_is_deleted_with_its_deployment_and_stops_every_write_if_it_is_left() -> None:
