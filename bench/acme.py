@@ -42,8 +42,8 @@ from certwright.controllers.manager import Controllers
 from certwright.controllers.settings import Settings
 from certwright.kube.api import codec, conditions
 from certwright.kube.api.core import SECRETS, Secret, SecretMeta
-from certwright.kube.client.local import LocalTransport
 from certwright.kube.client.rest import Client
+from certwright.kube.client.transport import LocalTransport
 from certwright.kube.util.clock import SystemClock
 from certwright.kube.util.executor import Threads
 from certwright.pki import csr, keys

@@ -30,8 +30,8 @@ from certwright.app.stores import open_store
 from certwright.kube.api import codec, conditions
 from certwright.kube.api.core import SECRETS, Secret, SecretMeta
 from certwright.kube.apiserver.server import ApiServer
-from certwright.kube.client.local import LocalTransport
 from certwright.kube.client.rest import Client
+from certwright.kube.client.transport import LocalTransport
 from certwright.kube.util.clock import SystemClock
 from certwright.kube.util.http_messages import Request, Response
 from certwright.pki import csr, keys, signing

@@ -19,8 +19,8 @@ from aiohttp import web
 from certwright import app
 from certwright.app.server import RunningServer
 from certwright.kube.api.core import CONFIG_MAPS
-from certwright.kube.client.local import LocalTransport
 from certwright.kube.client.rest import Client
+from certwright.kube.client.transport import LocalTransport
 from certwright.kube.util.clock import TestClock
 from certwright.kube.util.connections import tls_context
 from certwright.kube.util.http_messages import Identity

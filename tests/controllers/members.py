@@ -10,7 +10,7 @@ from certwright.controllers.replicas.cluster import ClusterSettings, beside_a_se
 from certwright.controllers.replicas.replica import Replica
 from certwright.controllers.replicas.shards import ShardedReplica
 from certwright.kube.api.errors import Unreachable
-from certwright.kube.client.local import LocalTransport
+from certwright.kube.client.transport import LocalTransport
 from certwright.kube.util.executor import Inline
 from certwright.kube.util.http_messages import Request, Response
 from certwright.kube.util.tasks import TaskSet

@@ -11,8 +11,8 @@ import pytest
 from certwright.kube.api import conditions, errors
 from certwright.kube.api.core import SECRETS
 from certwright.kube.api.meta import Condition
-from certwright.kube.client.local import LocalTransport
 from certwright.kube.client.rest import Client
+from certwright.kube.client.transport import LocalTransport
 from certwright.kube.util.http_messages import Request, Response
 from certwright.pki.keys import KeyAlgorithm, KeyPlan, encode_private_key, generate
 from certwright.resources.certificate import SecretTemplate

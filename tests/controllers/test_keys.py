@@ -18,8 +18,8 @@ from certwright.kube.api import conditions
 from certwright.kube.api.core import SECRETS, Secret, SecretMeta
 from certwright.kube.api.errors import NotFound
 from certwright.kube.api.meta import Condition
-from certwright.kube.client.local import LocalTransport
 from certwright.kube.client.rest import Client
+from certwright.kube.client.transport import LocalTransport
 from certwright.kube.runtime.recorder import Recorder
 from certwright.kube.util.executor import Inline
 from certwright.kube.util.http_messages import Request, Response

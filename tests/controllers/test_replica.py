@@ -14,7 +14,7 @@ from certwright.controllers.replicas.cluster import ClusterSettings, beside_a_se
 from certwright.controllers.replicas.replica import Replica
 from certwright.controllers.replicas.shards import ShardedReplica
 from certwright.controllers.settings import Settings
-from certwright.kube.client.local import LocalTransport
+from certwright.kube.client.transport import LocalTransport
 from certwright.kube.util.executor import Inline
 from certwright.kube.util.tasks import TaskSet
 from controllers.members import Member

@@ -16,8 +16,8 @@ import pytest
 
 from certwright.kube.api import conditions
 from certwright.kube.api.manifests import Document, read_documents
-from certwright.kube.client.local import LocalTransport
 from certwright.kube.client.rest import Client
+from certwright.kube.client.transport import LocalTransport
 from certwright.kube.util.http_messages import Identity
 from certwright.pki.certificates import read_chain
 from certwright.pki.keys import encode_private_key

@@ -23,8 +23,8 @@ from certwright.controllers.cache.secrets import Secrets
 from certwright.kube.api import codec
 from certwright.kube.api.core import SECRETS, Secret
 from certwright.kube.api.meta import ObjectKey
-from certwright.kube.client.local import LocalTransport
 from certwright.kube.client.rest import Client
+from certwright.kube.client.transport import LocalTransport
 from certwright.kube.util.clock import TestClock
 from certwright.kube.util.http_messages import Identity, Request, Response
 from certwright.kube.util.tasks import TaskSet

@@ -17,8 +17,8 @@ from certwright.kube.api.errors import Forbidden
 from certwright.kube.api.kinds import Kind
 from certwright.kube.api.meta import ObjectMeta
 from certwright.kube.apiserver.bootstrap import AUTOUPDATE
-from certwright.kube.client.local import LocalTransport
 from certwright.kube.client.rest import Client
+from certwright.kube.client.transport import LocalTransport
 from certwright.kube.runtime.lease import format_micro_time
 from controllers.members import Member
 from controllers.scene import Scene

@@ -14,7 +14,7 @@ from certwright.controllers.replicas.cluster import ClusterSettings, beside_a_se
 from certwright.controllers.replicas.shards import ShardedReplica
 from certwright.kube.api.kinds import Kind
 from certwright.kube.api.meta import ObjectKey
-from certwright.kube.client.local import LocalTransport
+from certwright.kube.client.transport import LocalTransport
 from certwright.kube.util.executor import Inline
 from certwright.kube.util.tasks import TaskSet
 from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES

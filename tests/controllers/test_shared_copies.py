@@ -15,8 +15,8 @@ from certwright.kube.api import codec
 from certwright.kube.api.core import SECRETS
 from certwright.kube.api.meta import ObjectKey
 from certwright.kube.client.filtered_informer import PartialInformer
-from certwright.kube.client.local import LocalTransport
 from certwright.kube.client.rest import Client
+from certwright.kube.client.transport import LocalTransport
 from certwright.kube.util.executor import Inline
 from certwright.resources import names
 from certwright.resources.breaker import BreakerRecord, write_breaker

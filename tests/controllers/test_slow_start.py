@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from certwright.controllers.cache.caches import Caches
-from certwright.kube.client.local import LocalTransport
 from certwright.kube.client.rest import Client
+from certwright.kube.client.transport import LocalTransport
 from certwright.kube.util.clock import SystemClock
 from certwright.kube.util.http_messages import Request, Response
 from certwright.kube.util.tasks import TaskSet

@@ -25,8 +25,8 @@ from certwright.kube.api.kinds import Kind, controller_reference
 from certwright.kube.api.meta import ObjectMeta
 from certwright.kube.apiserver.auth.rbac import RbacAuthorizer
 from certwright.kube.apiserver.model.routes import Action
-from certwright.kube.client.local import LocalTransport
 from certwright.kube.client.rest import Client
+from certwright.kube.client.transport import LocalTransport
 from certwright.kube.util.executor import Inline
 from certwright.kube.util.http_messages import Identity, Request, Response
 from certwright.kube.util.tasks import TaskSet

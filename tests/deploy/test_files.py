@@ -21,7 +21,7 @@ from certwright.controllers.acme.options import AcmeOptions
 from certwright.controllers.manager import Controllers
 from certwright.controllers.replicas.cluster import ClusterSettings, beside_a_server
 from certwright.controllers.settings import Settings
-from certwright.kube.client.local import LocalTransport
+from certwright.kube.client.transport import LocalTransport
 from certwright.kube.util.executor import Inline
 from certwright.kube.util.tasks import TaskSet
 from certwright.resources.table import CERTIFICATES, CLUSTER_ISSUERS, ISSUERS

@@ -13,8 +13,8 @@ from certwright.kube.api import conditions
 from certwright.kube.api.errors import ApiError
 from certwright.kube.api.manifests import DocumentError, read_documents
 from certwright.kube.apiserver.server import ApiServer
-from certwright.kube.client.local import LocalTransport
 from certwright.kube.client.rest import Client
+from certwright.kube.client.transport import LocalTransport
 from certwright.kube.store.memory import MemoryStore
 from certwright.kube.util.clock import SystemClock
 from certwright.resources.crds import custom_resource_definitions

@@ -30,8 +30,8 @@ from certwright.kube.api.errors import NotFound
 from certwright.kube.api.kinds import Kind
 from certwright.kube.apiserver.model import offload
 from certwright.kube.apiserver.server import ApiServer
-from certwright.kube.client.local import LocalTransport
 from certwright.kube.client.rest import Client
+from certwright.kube.client.transport import LocalTransport
 from certwright.kube.store.contract import Store
 from certwright.kube.store.memory import MemoryStore
 from certwright.kube.util.clock import SystemClock, TestClock

@@ -29,8 +29,8 @@ from certwright.kube.apiserver.auth.authentication import ClientCertificates, Fi
 from certwright.kube.apiserver.auth.tokens import TokenIssuer, load_or_make_key
 from certwright.kube.apiserver.server import ApiServer
 from certwright.kube.client import kubeconfig
-from certwright.kube.client.local import LocalTransport
 from certwright.kube.client.rest import Client
+from certwright.kube.client.transport import LocalTransport
 from certwright.kube.store.contract import Shared, Store, StoreError
 from certwright.kube.util.clock import Clock, SystemClock
 from certwright.kube.util.files import write_atomically

@@ -23,8 +23,8 @@ from certwright.kit.outgoing import (
     place_of,
     quote,
 )
-from certwright.kube.util.connection_errors import unreachable
 from certwright.kube.util.connections import proxy_for, tls_context
+from certwright.kube.util.encoding import in_words, one_line
 
 _LARGEST_BODY = 4 * 2**20
 _CONNECTIONS = 16
@@ -178,3 +178,30 @@ def _context(tls: ServerTls) -> ssl.SSLContext:
     if tls.ca_pem and tls.with_system_cas:
         context.load_default_certs()
     return context
+
+
+def unreachable(error: BaseException, place: str) -> str:
+    """The sentence for an error of aiohttp, or of the operating system, on the way to `place`.
+
+    aiohttp quotes the bytes that it cannot parse, e.g. the banner of an internal service, which an error that
+    a tenant reads must not show.
+    """
+    match error:
+        case aiohttp.ClientSSLError():
+            return f"no TLS connection to {place}: {one_line(str(error))}"
+        case aiohttp.ClientConnectorDNSError():
+            return f"the name of {place} cannot be resolved: {in_words(error.os_error)}"
+        case aiohttp.ClientProxyConnectionError():
+            return f"the proxy on the way to {place} cannot be reached: {in_words(error.os_error)}"
+        case aiohttp.ClientConnectorError():
+            return f"{place} cannot be reached: {in_words(error.os_error)}"
+        case aiohttp.ServerDisconnectedError():
+            return f"{place} closed the connection without an answer"
+        case aiohttp.ClientPayloadError():
+            return f"the answer of {place} ended before it was complete"
+        case aiohttp.ClientResponseError():
+            return f"what answered at {place} does not speak HTTP"
+        case OSError():
+            return f"{place} cannot be reached: {in_words(error)}"
+        case _:
+            return f"{place} cannot be reached: {type(error).__name__}"

@@ -29,8 +29,8 @@ from certwright.controllers.settings import Settings
 from certwright.kube.api import codec, conditions
 from certwright.kube.api.kinds import Kind
 from certwright.kube.apiserver.server import ApiServer
-from certwright.kube.client.local import LocalTransport
 from certwright.kube.client.rest import Client
+from certwright.kube.client.transport import LocalTransport
 from certwright.kube.store.memory import MemoryStore
 from certwright.kube.util.clock import SystemClock
 from certwright.kube.util.executor import Threads

@@ -12,8 +12,8 @@ import msgspec
 from certwright.acme.solvers.contract import Task
 from certwright.acme.solvers.side_listener import Shown
 from certwright.controllers.acme.responses import Responses, Scope
-from certwright.kube.client.local import LocalTransport
 from certwright.kube.client.rest import Client
+from certwright.kube.client.transport import LocalTransport
 from certwright.kube.util.tasks import TaskSet
 from certwright.resources.acme import Challenge
 from certwright.resources.table import CHALLENGES

@@ -12,8 +12,8 @@ from certwright.controllers.cache.shard_members import Shards
 from certwright.controllers.manager import Controllers
 from certwright.controllers.settings import Settings
 from certwright.kube.api.meta import ObjectKey
-from certwright.kube.client.local import LocalTransport
 from certwright.kube.client.rest import Client
+from certwright.kube.client.transport import LocalTransport
 from certwright.kube.util.executor import Inline
 from controllers.acme.fake_world import fake_world
 from support.world import CONTROLLER

@@ -15,8 +15,8 @@ from certwright.acme.ratelimits.published import CaLimits, Limit
 from certwright.controllers.acme.shared_ledger import SharedLedger, config_map_name
 from certwright.kit.rate_limit import Rate
 from certwright.kube.api.core import CONFIG_MAPS, ConfigMap
-from certwright.kube.client.local import LocalTransport
 from certwright.kube.client.rest import Client
+from certwright.kube.client.transport import LocalTransport
 from certwright.kube.util.http_messages import Request, Response
 from support.world import CONTROLLER, World, make_world
 

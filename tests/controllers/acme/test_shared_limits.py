@@ -24,8 +24,8 @@ from certwright.kit.rate_limit import Rate
 from certwright.kube.api.core import CONFIG_MAPS, ConfigMap
 from certwright.kube.api.errors import Unreachable
 from certwright.kube.api.meta import ObjectKey
-from certwright.kube.client.local import LocalTransport
 from certwright.kube.client.rest import Client
+from certwright.kube.client.transport import LocalTransport
 from certwright.kube.util.executor import Inline
 from certwright.kube.util.http_messages import Request, Response
 from certwright.resources.table import CERTIFICATES

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from certwright.kube.api.errors import Forbidden
-from certwright.kube.client.local import LocalTransport
 from certwright.kube.client.rest import Client
+from certwright.kube.client.transport import LocalTransport
 from certwright.kube.util.http_messages import Identity
 from certwright.resources.issuer import write_member
 from certwright.resources.references import IssuerReference

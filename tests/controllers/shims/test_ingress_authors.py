@@ -11,8 +11,8 @@ import yaml
 
 from certwright.kube.api.errors import ApiError
 from certwright.kube.api.kinds import Kind
-from certwright.kube.client.local import LocalTransport
 from certwright.kube.client.rest import Client
+from certwright.kube.client.transport import LocalTransport
 from certwright.kube.util.http_messages import Identity
 from controllers.shims.shim_scene import INGRESSES, ShimScene, shim_scene
 

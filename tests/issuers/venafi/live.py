@@ -13,8 +13,8 @@ from certwright.controllers.settings import Settings
 from certwright.kube.api import conditions
 from certwright.kube.api.core import SECRETS, Secret, SecretMeta
 from certwright.kube.api.errors import NotFound
-from certwright.kube.client.local import LocalTransport
 from certwright.kube.client.rest import Client
+from certwright.kube.client.transport import LocalTransport
 from certwright.kube.store.memory import MemoryStore
 from certwright.kube.util.clock import SystemClock, TestClock
 from certwright.kube.util.executor import Inline

@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from certwright.kube.client.local import LocalTransport
 from certwright.kube.client.rest import Client
+from certwright.kube.client.transport import LocalTransport
 from certwright.kube.util.http_messages import Identity, Request, Response
 
 ALICE = Identity("alice")

@@ -19,9 +19,9 @@ from certwright.kube.apiserver.http.https import serve_https
 from certwright.kube.apiserver.server import ApiServer
 from certwright.kube.client import discovery, kubeconfig
 from certwright.kube.client.informer import Informer
-from certwright.kube.client.local import LocalTransport
 from certwright.kube.client.rest import Client
 from certwright.kube.client.throttle import Throttle, lift_where_fair
+from certwright.kube.client.transport import LocalTransport
 from certwright.kube.store.memory import MemoryStore
 from certwright.kube.util.clock import TestClock
 from certwright.kube.util.http_messages import Handler, Identity, Request, Response, close_stream

@@ -12,8 +12,8 @@ from certwright.kube.api import errors
 from certwright.kube.api.core import CONFIG_MAPS, NAMESPACES, ConfigMap, Namespace
 from certwright.kube.api.kinds import Kind
 from certwright.kube.api.meta import ObjectMeta
-from certwright.kube.client.local import LocalTransport
 from certwright.kube.client.rest import JSON_PATCH, Client
+from certwright.kube.client.transport import LocalTransport
 from certwright.kube.util.clock import TestClock
 from certwright.kube.util.http_messages import Request, Response
 from kube.client.peers import ALICE, Peer

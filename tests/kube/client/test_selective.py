@@ -10,9 +10,9 @@ from certwright.kube.api.core import CONFIG_MAPS, ConfigMap
 from certwright.kube.api.meta import ObjectKey, ObjectMeta
 from certwright.kube.client.filtered_informer import Names
 from certwright.kube.client.informer import identity
-from certwright.kube.client.local import LocalTransport
 from certwright.kube.client.metadata_informer import Identified, SelectiveInformer, identities
 from certwright.kube.client.rest import Client
+from certwright.kube.client.transport import LocalTransport
 from certwright.kube.util.http_messages import Request, Response
 from certwright.kube.util.tasks import TaskSet
 from support.world import ADMIN, World, make_world

@@ -7,9 +7,9 @@ import pytest
 
 from certwright.kube.api.core import CONFIG_MAPS
 from certwright.kube.api.errors import Unreachable
-from certwright.kube.client.local import LocalTransport
 from certwright.kube.client.rest import Client
 from certwright.kube.client.throttle import REQUEST_RANK, Throttle, ThrottledTransport, lift_where_fair
+from certwright.kube.client.transport import LocalTransport
 from certwright.kube.util.clock import TestClock
 from kube.client.peers import ALICE, Peer
 from support.waiting import turns

@@ -11,8 +11,8 @@ import pytest
 
 from certwright.kube.api.core import LEASES, Lease
 from certwright.kube.api.errors import Unreachable
-from certwright.kube.client.local import LocalTransport
 from certwright.kube.client.rest import Client
+from certwright.kube.client.transport import LocalTransport
 from certwright.kube.runtime.lease import Candidate, FencedTransport, Terms
 from certwright.kube.util.http_messages import Request, Response
 from support.world import ADMIN, World, make_world

@@ -21,8 +21,8 @@ from certwright.acme.protocol.challenges import ALPN_PROTOCOL, WELL_KNOWN, serve
 from certwright.acme.solvers.contract import Check, CheckSettings, NotYet, Ready, Task
 from certwright.acme.solvers.names import Answer, LookupFailed, NameServers, Unreached, at_both_families
 from certwright.acme.solvers.tlsalpn01 import EXTENSION, extension_value
+from certwright.kit.https import unreachable
 from certwright.kit.outgoing import place_of, quote
-from certwright.kube.util.connection_errors import unreachable
 from certwright.kube.util.connections import unverified_tls
 from certwright.kube.util.encoding import in_brackets
 

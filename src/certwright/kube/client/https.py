@@ -109,22 +109,28 @@ class HttpsTransport:
         headers: Mapping[str, str],
         body: bytes = b"",
     ) -> Response:
-        """See `CheckingTransport.request_if`."""
         if self._closed:
             raise Unreachable(f"the connection to {self._server} has been closed")
         if self._login is None:
             return await self._exchange(check, method, target, headers, body)
         for _ in range(2):
             credential = await self._credential(self._login)
-            response = await self._exchange(check, method, target, _with_token(headers, credential), body)
-            if response.status != 401 or not self._login_again(self._login, credential):
+            token = {"authorization": f"Bearer {credential.token}"} if credential.token else {}
+            response = await self._exchange(check, method, target, {**headers, **token}, body)
+            if response.status != 401:
+                break
+            try:
+                if not self._login.refused(credential):
+                    break
+            except LoginFailed:
                 break
         return response
 
     async def _exchange(
         self, check: Callable[[], None], method: str, target: str, headers: Mapping[str, str], body: bytes
     ) -> Response:
-        is_watch = _is_watch(target)
+        query = target.partition("?")[2]
+        is_watch = "watch=" in query and parse_qs(query).get("watch", [""])[0] in ("true", "1")
         if is_watch:
             headers = {**headers, HEARTBEAT: str(self._heartbeat_s)}
         request = self._message(method, target, headers, body)
@@ -224,12 +230,6 @@ class HttpsTransport:
             raise NoCredentials(f"no credentials for {self._server}: {reason}")
         return credential
 
-    def _login_again(self, login: Login, credential: Credential) -> bool:
-        try:
-            return login.refused(credential)
-        except LoginFailed:
-            return False
-
     async def close(self) -> None:
         """Close all connections, also those of watches."""
         self._closed = True
@@ -314,15 +314,6 @@ class _Stream:
 
 def _no_check() -> None:
     """The check of an unconditional request."""
-
-
-def _with_token(headers: Mapping[str, str], credential: Credential) -> Mapping[str, str]:
-    return {**headers, "authorization": f"Bearer {credential.token}"} if credential.token else headers
-
-
-def _is_watch(target: str) -> bool:
-    query = target.partition("?")[2]
-    return "watch=" in query and parse_qs(query).get("watch", [""])[0] in ("true", "1")
 
 
 @contextmanager

@@ -37,12 +37,11 @@ from certwright.kube.store.envelope import Seal
 from certwright.kube.store.fanout import Fanout, Subscription
 from certwright.kube.store.key_rotation import Rotation
 from certwright.kube.store.log import MAX_BYTES, EventLog
-from certwright.kube.store.overlay import Batch, Overlay
 from certwright.kube.store.pages import Query, Undo, count_past, cut
 from certwright.kube.store.sqlite.file import SELECT_REVISION, Files, explain, open_files, write_probe
 from certwright.kube.store.sqlite.guard import Guard
 from certwright.kube.store.sqlite.keys import AbsentKeys
-from certwright.kube.store.sqlite.writer import SqliteSweeping, Writer
+from certwright.kube.store.sqlite.writer import Batch, Overlay, SqliteSweeping, Writer
 
 _GET = "SELECT revision, meta, body FROM rows WHERE bucket = ? AND namespace = ? AND name = ?"
 
