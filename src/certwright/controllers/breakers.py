@@ -37,8 +37,8 @@ empty: it was answered."""
 
 
 class BreakerReconciler:
-    """Probes one issuer at a time and records its breaker. `check` has the issuer checked again; `owns` says
-    which issuers this replica probes."""
+    """Reconciles circuit breakers: probes one issuer at a time and records its breaker. `check` has the
+    issuer checked again; `owns` says which issuers this replica probes."""
 
     def __init__(
         self,

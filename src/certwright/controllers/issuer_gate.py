@@ -134,8 +134,8 @@ class BreakerStatus(NamedTuple):
 
 
 class IssuerGate:
-    """Admits attempts at issuers. `attempts_per_hour` 0 disables the breakers. `mine` selects the
-    Certificates of this replica. Raises `ValueError` if `attempts_per_hour` is negative.
+    """The circuit breakers of all issuers; they admit attempts. `attempts_per_hour` 0 disables the breakers.
+    `mine` selects the Certificates of this replica. Raises `ValueError` if `attempts_per_hour` is negative.
 
     An attempt that `admit` has admitted ends with one of `succeeded`, `taken`, `answered`, `failed` and
     `withdrawn`; `report` calls one of them for the outcome of a signature.

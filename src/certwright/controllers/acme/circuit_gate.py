@@ -30,7 +30,8 @@ Preflight = Callable[[Order, ResolvedIssuer], Awaitable[Wait | None]]
 
 
 class CircuitGate:
-    """Stands before `admit`, and after `preflight`, which takes no attempt of a failing issuer. `get_request`
+    """The circuit breaker for Orders and Challenges: before `admit`, and after `preflight`, which takes no
+    attempt of a failing issuer. `get_request`
     and `get_order` give the objects of that name."""
 
     def __init__(

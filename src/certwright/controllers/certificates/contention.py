@@ -90,7 +90,7 @@ class _History(msgspec.Struct, frozen=True):
 
 
 class SecretContention:
-    """Decides, before `trigger` does, whether this damage has to wait."""
+    """The step that decides, before `trigger` does, whether this damage has to wait."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits

@@ -38,11 +38,12 @@ from certwright.resources.request import CertificateRequest
 from certwright.resources.retry import RetryRecord
 from certwright.resources.table import CERTIFICATES
 
-ISSUED = "The certificate has been successfully issued"
+ISSUED: Final = "The certificate has been successfully issued"
+TEMPORARY_ISSUED: Final = "Issued temporary certificate"
 
 
 class Issuing:
-    """Ends an issuance, with success or failure.
+    """The step that ends an issuance, with success or failure.
 
     `owns_secrets` makes the Certificates own their target Secrets (`--enable-certificate-owner-ref`).
     `has_failed_at`: whether another Certificate has failed in that second, so that this one is to be tried at
@@ -73,7 +74,18 @@ class Issuing:
         elif is_issued(request):
             if target.holds(snapshot, request):
                 _report_verification(request, snapshot, draft)
-                _complete(snapshot, draft)
+                draft.change(
+                    revision=snapshot.next_revision,
+                    last_failure_time=None,
+                    failed_issuance_attempts=None,
+                    next_private_key_secret_name=None,
+                    # It belongs to the previous certificate, whose window would have this one renewed
+                    # immediately.
+                    acme=None,
+                )
+                draft.remove_condition(reasons.ISSUING)
+                draft.set_retry(None)
+                draft.add_event("Normal", "Issuing", ISSUED)
             elif (moment := _withheld_until(request, snapshot)) is not None:
                 _report_withheld(moment, snapshot, draft)
         else:
@@ -90,11 +102,7 @@ class Issuing:
             failed_issuance_attempts=backoff.counted(snapshot.certificate),
             next_private_key_secret_name=None,
         )
-        record = RetryRecord(
-            failed_at=failed_at,
-            message=failure.message,
-            not_before=why.not_before,
-        )
+        record = RetryRecord(failed_at=failed_at, message=failure.message, not_before=why.not_before)
         draft.set_condition(reasons.ISSUING, "False", reason, record.text, now=snapshot.now)
         failed = snapshot.seeing(draft.certificate)
         if (moment := retry_time.retry_at(failed, self._limits)) is not None:
@@ -114,13 +122,22 @@ class Issuing:
         if request is None or failure_of(request, snapshot) is not None:
             return Did.NOTHING
         if not is_issued(request):
-            return await self._bridge(snapshot, effects)
+            if not temporary_is_requested(snapshot):
+                return Did.NOTHING
+            await self._store(await make_temporary(snapshot, effects), snapshot, effects)
+            effects.send_event(snapshot.certificate, "Normal", "Issuing", TEMPORARY_ISSUED)
+            return Did.WROTE
         if target.holds(snapshot, request) or _withheld_until(request, snapshot) is not None:
             return Did.NOTHING
         # Also where a client has started the issuance: a Secret that is not ours is never overwritten.
         if (taken := secret_is_not_ours(snapshot)) is not None:
             raise Blocked(taken.reason, taken.message)
-        pair = _pair_of(request, snapshot, effects)
+        assert snapshot.next_key is not None, "`next_request` has it"
+        pair = Pair(
+            key_pem=effects.encode_key(snapshot.next_key, snapshot.certificate.spec.key.encoding_or_default),
+            chain_pem=rewritten(request.status.certificate),
+            ca_pem=target.at_issuance(snapshot, rewritten(request.status.ca.strip())),
+        )
         await self._store(pair, snapshot, effects)
         return Did.WROTE
 
@@ -130,13 +147,6 @@ class Issuing:
         if request is None or not is_issued(request):
             return None
         return _withheld_until(request, snapshot)
-
-    async def _bridge(self, snapshot: Snapshot, effects: Effects) -> Did:
-        if not temporary_is_requested(snapshot):
-            return Did.NOTHING
-        await self._store(await make_temporary(snapshot, effects), snapshot, effects)
-        effects.send_event(snapshot.certificate, "Normal", "Issuing", TEMPORARY_ISSUED)
-        return Did.WROTE
 
     async def _store(self, pair: Pair, snapshot: Snapshot, effects: Effects) -> None:
         certificate = snapshot.certificate
@@ -160,16 +170,6 @@ class Issuing:
             raise Rejected(target.REFUSED, target.refusal(snapshot, refused)) from refused
         if changed := target.needed(content, stored):
             raise Rejected(CHANGED, changed_by_admission(f'Secret "{stored.metadata.name}"', changed))
-
-
-def _pair_of(request: CertificateRequest, snapshot: Snapshot, effects: Effects) -> Pair:
-    assert snapshot.next_key is not None
-    encoding = snapshot.certificate.spec.key.encoding_or_default
-    return Pair(
-        key_pem=effects.encode_key(snapshot.next_key, encoding),
-        chain_pem=rewritten(request.status.certificate),
-        ca_pem=target.at_issuance(snapshot, rewritten(request.status.ca.strip())),
-    )
 
 
 def is_issued(request: CertificateRequest) -> bool:
@@ -261,20 +261,6 @@ def _report_withheld(moment: datetime, snapshot: Snapshot, draft: Draft) -> None
         draft.set_condition(reasons.ISSUING, issuing.status, issuing.reason, text, now=snapshot.now)
 
 
-def _complete(snapshot: Snapshot, draft: Draft) -> None:
-    draft.change(
-        revision=snapshot.next_revision,
-        last_failure_time=None,
-        failed_issuance_attempts=None,
-        next_private_key_secret_name=None,
-        # It belongs to the previous certificate, whose window would have this one renewed immediately.
-        acme=None,
-    )
-    draft.remove_condition(reasons.ISSUING)
-    draft.set_retry(None)
-    draft.add_event("Normal", "Issuing", ISSUED)
-
-
 def _report_wait(request: CertificateRequest, snapshot: Snapshot, draft: Draft) -> None:
     """Show in the Certificate what its request waits for. In the normal course it never waits, so this costs
     no write."""
@@ -289,8 +275,6 @@ def _report_wait(request: CertificateRequest, snapshot: Snapshot, draft: Draft) 
         reason = reasons.MANUAL_REQUEST_WAITS
     draft.set_condition(reasons.ISSUING, "True", reason, message, now=snapshot.now)
 
-
-TEMPORARY_ISSUED: Final = "Issued temporary certificate"
 
 _NO_PAIR: tuple[Rule, ...] = (
     rules.secret_does_not_exist,

@@ -29,7 +29,8 @@ from certwright.resources.table import CERTIFICATES
 
 
 class Keys:
-    """Keeps exactly one next-key Secret while issuing, and none otherwise; `policy` is the operator's."""
+    """The step that keeps exactly one next-key Secret while issuing, and none otherwise; `policy` is the
+    operator's."""
 
     def __init__(self, policy: OperatorPolicy) -> None:
         self._policy = policy

@@ -78,7 +78,8 @@ class NeedsVerification(Exception):
 
 
 class Facts:
-    """Parses PEM. Nothing here raises: for what cannot be read, the result is a sentence that says why.
+    """A parser of PEM with a cache. Nothing raises: for what cannot be read, the result is a sentence that
+    says why.
 
     `pki` itself caches certificates and requests. `compared` has the last results about requests, by their
     signing requests.

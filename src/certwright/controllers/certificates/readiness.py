@@ -25,7 +25,7 @@ _CHECK_AGAIN = timedelta(hours=1)
 
 
 class RenewalInformation:
-    """Polls for Certificates of ACME issuers whose servers are to be polled."""
+    """The step that has ACME servers polled for renewal information, and records their answers."""
 
     def __init__(self, poller: AriPoller) -> None:
         self._poller = poller
@@ -119,7 +119,7 @@ WINDOW_ERROR = "Renewal is planned without regard to spec.renewal.windows"
 
 
 class Readiness:
-    """Reports the actual state, whatever the other steps are doing."""
+    """The step that reports the actual state, whatever the other steps are doing."""
 
     def decide(self, snapshot: Snapshot, draft: Draft) -> None:
         """Set the `Ready` condition and the dates of the certificate in the Secret."""

@@ -138,8 +138,8 @@ class Steps(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CertificateReconciler:
-    """Brings one Certificate from the actual to the desired state. The steps are those of
-    `controllers/table.py`, in order, without those that are disabled."""
+    """Reconciles Certificates: brings one at a time from the actual to the desired state. The steps are
+    those of `controllers/table.py`, in order, without those that are disabled."""
 
     def __init__(
         self,

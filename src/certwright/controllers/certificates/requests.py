@@ -32,7 +32,8 @@ _LONGEST_NAME = 253
 
 
 class Requests:
-    """Keeps exactly one request of the next revision while issuing: for the next key and the present spec.
+    """The step that keeps exactly one request of the next revision while issuing: for the next key and the
+    present spec.
 
     `copied` selects the annotations that are copied from the Certificate (`--copied-annotation-prefixes`).
     """
@@ -153,7 +154,8 @@ def copied_annotations(meta: ObjectMeta, prefixes: Sequence[str]) -> dict[str, s
 
 
 class Revisions:
-    """Bounds the history. A request without a revision is not ours to judge, and stays."""
+    """The step that deletes requests of old revisions. A request without a revision is not ours, and
+    stays."""
 
     async def act(self, snapshot: Snapshot, effects: Effects) -> Did:
         """Delete the oldest requests beyond the limit, of a Certificate that is Ready or is to be."""

@@ -16,7 +16,7 @@ Source: cert-manager `internal/controller/certificates/policies/checks.go` (the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
@@ -30,7 +30,6 @@ from certwright.controllers.cache.transforms import (
 from certwright.controllers.certificates import keystores, rules, target
 from certwright.controllers.certificates.draft import Draft
 from certwright.controllers.certificates.effects import Did, Effects
-from certwright.controllers.certificates.keystores import Desired, Files
 from certwright.controllers.certificates.ownership import Part, Parts, lacking, others_that_set, owned_by_us
 from certwright.controllers.certificates.parsed import KeyFacts
 from certwright.controllers.certificates.snapshot import Rule, Snapshot, Verdict
@@ -95,7 +94,7 @@ class _Repairs:
 
 
 class SecretSync:
-    """Compares the Secret with the desired content, and applies that where they differ.
+    """The step that compares the target Secret with the desired content, and applies that where they differ.
 
     `owns_secrets` makes the Certificates own their target Secrets (`--enable-certificate-owner-ref`).
     """
@@ -125,7 +124,14 @@ class SecretSync:
         secret = snapshot.secret
         if snapshot.is_issuing or secret is None:
             return Did.NOTHING
-        uid, judged = snapshot.certificate.metadata.uid, _judged(snapshot, secret)
+        meta = snapshot.certificate.metadata
+        uid = meta.uid
+        judged = _Judged(
+            (secret.metadata.uid, secret.metadata.resource_version),
+            (uid, meta.generation),
+            tuple((s.metadata.uid, s.metadata.resource_version) for s in snapshot.passwords.values()),
+            target.in_rest(snapshot),
+        )
         if self._sound.get(uid) == judged or rules.first(_REQUIRED, snapshot) is not None:
             return Did.NOTHING
         content = await self._content(snapshot, secret, judged.ca_pem, effects)
@@ -165,7 +171,7 @@ class SecretSync:
             return None
         if snapshot.now < repairs.next_at or not repairs.is_sound:
             return repairs.problem
-            # The next try is due, and none is needed.
+        # The next try is due, and none is needed.
         draft.note(self._forget, snapshot.certificate.metadata.uid)
         return None
 
@@ -229,12 +235,16 @@ class SecretSync:
 def differences(secret: Secret, content: Content) -> Parts:
     """The parts of the Secret that are not as desired: missing, different, ours but no longer desired, or
     desired and not ours."""
-    meta = secret.metadata
+    meta, owner = secret.metadata, content.owner
     sections: tuple[tuple[str, Mapping[str, object], Mapping[str, object]], ...] = (
         ("data", content.data, secret.data),
         ("labels", content.labels, meta.labels),
         ("annotations", content.annotations, meta.annotations),
-        ("ownerReferences", _by_uid(content), {owner.uid: owner for owner in meta.owner_references}),
+        (
+            "ownerReferences",
+            {owner.uid: owner} if owner is not None else {},
+            {existing.uid: existing for existing in meta.owner_references},
+        ),
     )
     differing: set[Part] = {*lacking(secret, content.asked)}
     surplus: set[Part] = set()
@@ -244,15 +254,11 @@ def differences(secret: Secret, content: Content) -> Parts:
     return frozenset(differing | (surplus & owned_by_us(secret) if surplus else surplus))
 
 
-def _by_uid(content: Content) -> dict[str, object]:
-    return {content.owner.uid: content.owner} if content.owner is not None else {}
-
-
 async def _keystores(snapshot: Snapshot, secret: Secret, pair: Pair, effects: Effects) -> dict[str, bytes]:
     """The files of the key stores: existing ones as far as they are as desired, else new ones. Those whose
     password is missing stay as they are."""
     namespace = secret.metadata.namespace
-    desired: Desired = keystores.desired(snapshot.certificate.spec, snapshot.passwords)
+    desired = keystores.desired(snapshot.certificate.spec, snapshot.passwords)
     kept, to_make = [*desired.missing], []
     for store in desired.stores:
         if await effects.keystore_fits(store, pair, secret.data, namespace):
@@ -260,11 +266,7 @@ async def _keystores(snapshot: Snapshot, secret: Secret, pair: Pair, effects: Ef
         else:
             to_make.append(store)
     made = await effects.make_keystores(to_make, pair, snapshot.now, namespace)
-    return _stored(secret, kept) | made
-
-
-def _stored(secret: Secret, stores: Iterable[Files]) -> dict[str, bytes]:
-    return {name: secret.data[name] for files in stores for name in files if name in secret.data}
+    return {name: secret.data[name] for files in kept for name in files if name in secret.data} | made
 
 
 def _issuer_notes(snapshot: Snapshot, secret: Secret) -> dict[str, str]:
@@ -279,16 +281,6 @@ def _issuer_notes(snapshot: Snapshot, secret: Secret) -> dict[str, str]:
     if not same_certificate(request, stored_pem) or snapshot.differences(request):
         return current
     return target.issuer_annotations(snapshot.certificate) | current
-
-
-def _judged(snapshot: Snapshot, secret: Secret) -> _Judged:
-    meta, certificate = secret.metadata, snapshot.certificate.metadata
-    return _Judged(
-        (meta.uid, meta.resource_version),
-        (certificate.uid, certificate.generation),
-        tuple((s.metadata.uid, s.metadata.resource_version) for s in snapshot.passwords.values()),
-        target.in_rest(snapshot),
-    )
 
 
 def _record_conflict(repairs: _Repairs, snapshot: Snapshot, secret: Secret, differing: Parts) -> bool:

@@ -37,7 +37,8 @@ HoldOf = Callable[[Certificate, datetime], Hold | None]
 
 
 class Trigger:
-    """Starts an issuance; one that a client has started (`Issuing=True`) goes on whatever the rules say.
+    """The step that starts an issuance; one that a client has started (`Issuing=True`) goes on whatever the
+    rules say.
 
     `hold_of` says last whether the issuer may be asked; it enqueues a Certificate that waits for its issuer.
     """

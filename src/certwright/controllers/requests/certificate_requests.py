@@ -40,7 +40,8 @@ _APPROVE_AGAIN = timedelta(minutes=5)
 
 
 class RequestReconciler:
-    """Approves (if `approves`), then signs. `secrets_of` returns the namespace of an issuer's Secrets."""
+    """Reconciles CertificateRequests: approves them (if `approves`), then has them signed. `secrets_of`
+    returns the namespace of an issuer's Secrets."""
 
     def __init__(
         self,

@@ -40,8 +40,9 @@ class _Known(NamedTuple):
 
 
 class KnownIssuers:
-    """Looks issuers up in `caches`. `enabled` are the controllers that run here: an issuer whose controller
-    is not among them is judged by another process, and counts as not ready until its status says so."""
+    """A lister of issuers, from `caches`. `enabled` are the controllers that run here: an issuer whose
+    controller is not among them is judged by another process, and counts as not ready until its status
+    says so."""
 
     def __init__(self, caches: Caches, enabled: frozenset[str], cluster_resource_namespace: str) -> None:
         self._caches = caches

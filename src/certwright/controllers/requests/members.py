@@ -82,7 +82,8 @@ async def _forbids_nothing(member: IssuerReference, request: CertificateRequest)
 
 
 class Members:
-    """Chooses members. `kinds` are the kinds of issuers that sign here."""
+    """The members of IssuerSets, and the choice of one for each request. `kinds` are the kinds of issuers
+    that sign here."""
 
     def __init__(
         self,

@@ -71,7 +71,7 @@ FindIssuer = Callable[[CertificateRequest], IssuerState | None]
 
 
 class Signing:
-    """Decides about one request at a time; writes nothing itself.
+    """The signing of approved CertificateRequests: decides about one at a time, and writes nothing itself.
 
     `kinds` are the kinds of issuer that are enabled; requests to others are ignored. `namespaced`: these
     controllers work in one namespace, where there are no ClusterIssuers.

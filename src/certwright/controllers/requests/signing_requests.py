@@ -138,8 +138,9 @@ def reference_review(client: Client) -> MayReference:
 
 
 class SigningRequestReconciler:
-    """Signs approved requests. `find` looks an issuer up, None where it does not exist; `kinds` are the kinds
-    of issuer that may sign; `secrets_in` returns the namespace of an issuer's Secrets."""
+    """Reconciles CertificateSigningRequests: signs approved ones. `find` looks an issuer up, None where it
+    does not exist; `kinds` are the kinds of issuer that may sign; `secrets_in` returns the namespace of an
+    issuer's Secrets."""
 
     def __init__(
         self,
