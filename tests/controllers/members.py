@@ -6,9 +6,8 @@ import asyncio
 from typing import Generic, TypeVar
 
 from certwright.controllers.manager import Controllers
-from certwright.controllers.replicas.cluster import ClusterSettings, beside_a_server
 from certwright.controllers.replicas.replica import Replica
-from certwright.controllers.replicas.shards import ShardedReplica
+from certwright.controllers.replicas.shards import ClusterSettings, ShardedReplica, beside_a_server
 from certwright.kube.api.errors import Unreachable
 from certwright.kube.client.transport import LocalTransport
 from certwright.kube.util.executor import Inline

@@ -12,9 +12,8 @@ from datetime import timedelta
 
 import pytest
 
-from certwright.controllers.replicas.cluster import ClusterSettings
 from certwright.controllers.replicas.replica import Replica
-from certwright.controllers.replicas.shards import ShardedReplica
+from certwright.controllers.replicas.shards import ClusterSettings, ShardedReplica
 from certwright.kube.api.core import SECRETS, Secret, SecretMeta
 from certwright.resources.table import CERTIFICATES, ISSUERS
 from controllers.bad_server import BadServer, Fault, closes_watches, expires, refuses

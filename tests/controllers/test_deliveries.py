@@ -19,7 +19,7 @@ import msgspec
 import pytest
 
 from certwright.controllers import wiring
-from certwright.controllers.deliveries.options import DeliveryOptions, Root
+from certwright.controllers.deliveries.permissions import DeliveryOptions, Root
 from certwright.controllers.deliveries.reconcile import Tools
 from certwright.kit.tls_scan import TlsAddress
 from certwright.kube.api.core import SECRETS, Secret, SecretMeta

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from certwright.controllers.deliveries.hooks import Change, Hooks
-from certwright.controllers.deliveries.options import DeliveryOptions
+from certwright.controllers.deliveries.permissions import DeliveryOptions
 from certwright.kit.hooks import HookError, run_hook
 from certwright.kube.api.meta import ObjectKey
 from certwright.kube.util.clock import SystemClock

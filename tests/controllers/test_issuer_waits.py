@@ -7,10 +7,10 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from certwright.controllers import approval
 from certwright.controllers.backoff import Limits
 from certwright.controllers.certificates import retry_time
 from certwright.controllers.issuers import view_of
+from certwright.controllers.requests import certificate_requests
 from certwright.controllers.requests.issuer_lister import IssuerState
 from certwright.controllers.requests.signing import Signing
 from certwright.issuers.contract import Checked, Failed, IssuerView, Outcome, SigningRequest, Tools
@@ -136,7 +136,7 @@ class Overloaded:
 
 
 async def test_what_an_issuer_says_is_written_into_the_request() -> None:
-    request = approval.approve(make_request("outside"), START)
+    request = certificate_requests.approve(make_request("outside"), START)
     made = make_issuer("outside", IssuerSpec(vault=VAULT))
     made = msgspec.structs.replace(made, metadata=msgspec.structs.replace(made.metadata, generation=4))
     state = IssuerState(view_of("Issuer", made), True, "")

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from certwright.controllers.manager import Controllers
-from certwright.controllers.replicas.cluster import ClusterSettings, beside_a_server
 from certwright.controllers.replicas.replica import Replica
-from certwright.controllers.replicas.shards import ShardedReplica
+from certwright.controllers.replicas.shards import ClusterSettings, ShardedReplica, beside_a_server
 from certwright.controllers.settings import Settings
 from certwright.kube.client.transport import LocalTransport
 from certwright.kube.util.executor import Inline

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from certwright.controllers import approval
 from certwright.controllers.issuers import view_of
+from certwright.controllers.requests import certificate_requests
 from certwright.controllers.requests.issuer_lister import IssuerState
 from certwright.controllers.requests.signing import Signing
 from certwright.issuers.contract import Checked, IssuerView, Outcome, Pending, SigningRequest, Tools
@@ -247,7 +247,7 @@ async def test_an_issuer_with_effects_outside_sees_a_request_only_once_its_appro
             seen.append(conditions.is_true(signing.request.status.conditions, "Approved"))
             return Pending("Ordered", "in the post")
 
-    request = approval.approve(make_request("outside"), START)
+    request = certificate_requests.approve(make_request("outside"), START)
     view = view_of("Issuer", make_issuer("outside", IssuerSpec(vault=VAULT)))
     state = IssuerState(view, True, "")
     signing = Signing(lambda _: state, kinds=("vault",), now=lambda: START, issuers={"vault": Outside()})

@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from certwright.controllers.replicas.cluster import LEASE_NAME, ClusterSettings
 from certwright.controllers.replicas.replica import Replica
-from certwright.controllers.replicas.shards import ShardedReplica
+from certwright.controllers.replicas.shards import LEASE_NAME, ClusterSettings, ShardedReplica
 from certwright.kube.api.core import LEASES, Lease, LeaseSpec
 from certwright.kube.api.errors import Forbidden
 from certwright.kube.api.kinds import Kind

@@ -10,8 +10,7 @@ import pytest
 
 from certwright.controllers.cache.shard_members import shard_of
 from certwright.controllers.manager import Controllers
-from certwright.controllers.replicas.cluster import ClusterSettings, beside_a_server
-from certwright.controllers.replicas.shards import ShardedReplica
+from certwright.controllers.replicas.shards import ClusterSettings, ShardedReplica, beside_a_server
 from certwright.kube.api.kinds import Kind
 from certwright.kube.api.meta import ObjectKey
 from certwright.kube.client.transport import LocalTransport

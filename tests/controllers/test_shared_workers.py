@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from certwright.controllers.deliveries.options import DeliveryOptions, Root
+from certwright.controllers.deliveries.permissions import DeliveryOptions, Root
 from certwright.controllers.shims.annotations import ShimOptions
 from support.world import make_world
 

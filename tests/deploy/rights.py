@@ -17,7 +17,7 @@ import yaml
 from acme.fake_ca import FakeCa
 from certwright.controllers.acme.routes import objects
 from certwright.controllers.manager import Controllers
-from certwright.controllers.replicas.cluster import ClusterSettings, beside_a_server
+from certwright.controllers.replicas.shards import ClusterSettings, beside_a_server
 from certwright.controllers.settings import Settings
 from certwright.kube.api import codec
 from certwright.kube.api.errors import AlreadyExists

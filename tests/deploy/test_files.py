@@ -19,7 +19,7 @@ from certwright.cli.commands import controllers, serve
 from certwright.cli.main import program
 from certwright.controllers.acme.options import AcmeOptions
 from certwright.controllers.manager import Controllers
-from certwright.controllers.replicas.cluster import ClusterSettings, beside_a_server
+from certwright.controllers.replicas.shards import ClusterSettings, beside_a_server
 from certwright.controllers.settings import Settings
 from certwright.kube.client.transport import LocalTransport
 from certwright.kube.util.executor import Inline

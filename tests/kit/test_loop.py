@@ -15,8 +15,8 @@ import aiohttp
 import pytest
 import trustme
 
+from certwright.acme.solvers.side_listener import SideLoop
 from certwright.kit import event_loop
-from certwright.kit.loop_thread import SideLoop
 from certwright.kube.client.dial import dial, endpoint
 from support.waiting import until
 

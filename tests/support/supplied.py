@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
-from certwright.controllers.deliveries.options import DeliveryOptions, Root
+from certwright.controllers.deliveries.permissions import DeliveryOptions, Root
 from certwright.kit.tls_scan import ScanFailed, TlsAddress, presented_certificate
 from certwright.kube.api.meta import ObjectMeta
 from certwright.pki.certificates import read_certificate

@@ -22,8 +22,8 @@ from certwright.app.opening import ADMIN
 from certwright.app.options import ControllerOptions, EtcdOptions, ServeOptions, StartError
 from certwright.app.server import CONTROLLER, RunningServer, start_server
 from certwright.controllers.acme.listeners import AcmeSettings
-from certwright.controllers.deliveries.options import DeliveryOptions, Root
-from certwright.controllers.replicas.cluster import ClusterSettings
+from certwright.controllers.deliveries.permissions import DeliveryOptions, Root
+from certwright.controllers.replicas.shards import ClusterSettings
 from certwright.controllers.shims.annotations import ShimOptions
 from certwright.kit.outgoing import ServerRules
 from certwright.kube.apiserver.http.fairness import InFlight

@@ -23,9 +23,13 @@ from certwright.controllers.acme.responses import Responses, Scope
 from certwright.controllers.cache.shard_filter import Mine
 from certwright.controllers.manager import Controllers
 from certwright.controllers.notifications.notifier import Notifications
-from certwright.controllers.replicas.cluster import USER_AGENT, ClusterSettings, beside_a_server
 from certwright.controllers.replicas.replica import Replica
-from certwright.controllers.replicas.shards import ShardedReplica
+from certwright.controllers.replicas.shards import (
+    USER_AGENT,
+    ClusterSettings,
+    ShardedReplica,
+    beside_a_server,
+)
 from certwright.controllers.settings import EXACT_PATHS, SECRETS_FILTERED_CACHING, Settings
 from certwright.kit import exposition
 from certwright.kube.client.rest import Client

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from certwright.controllers import settings as of_controllers
 from certwright.controllers.acme.listeners import AcmeSettings
-from certwright.controllers.deliveries.options import DeliveryOptions
+from certwright.controllers.deliveries.permissions import DeliveryOptions
 from certwright.controllers.shims.annotations import ShimOptions
 from certwright.kube.apiserver.auth.tokens import DEFAULT_ISSUER
 from certwright.kube.apiserver.background.expiry import DEFAULT_TTL

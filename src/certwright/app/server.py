@@ -23,7 +23,7 @@ from certwright.app.opening import ADMIN, StaticUsers
 from certwright.app.options import ServeOptions, StartError, operator_policy, server_gates
 from certwright.app.serving import Serving, certificates_in
 from certwright.app.stores import open_store
-from certwright.controllers.replicas.cluster import LEASE_NAME, ClusterSettings
+from certwright.controllers.replicas.shards import LEASE_NAME, ClusterSettings
 from certwright.kube.api.errors import ApiError
 from certwright.kube.apiserver.auth.authentication import ClientCertificates, FirstOf
 from certwright.kube.apiserver.auth.tokens import TokenIssuer, load_or_make_key

@@ -13,7 +13,7 @@ import msgspec
 from certwright.controllers.acme.options import AcmeOptions
 from certwright.controllers.backoff import Limits
 from certwright.controllers.circuit_breaker import ATTEMPTS_PER_HOUR
-from certwright.controllers.deliveries.options import DeliveryOptions
+from certwright.controllers.deliveries.permissions import DeliveryOptions
 from certwright.controllers.notifications.notifier import Notifications
 from certwright.controllers.shims.annotations import ShimOptions
 from certwright.kube.api.naming import random_suffix

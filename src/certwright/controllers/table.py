@@ -61,7 +61,7 @@ TABLE: Final[tuple[Row, ...]] = (
     Row(READINESS, f"{_STEPS}.readiness"),
     Row(REVISIONS, f"{_STEPS}.revisions"),
     Row("certificates-metrics"),
-    Row(APPROVER, "controllers.approval"),
+    Row(APPROVER, "controllers.requests.certificate_requests"),
     Row(f"{SIGNERS}ca", "controllers.requests.signing"),
     Row(f"{SIGNERS}selfsigned", "controllers.requests.signing"),
     Row(f"{SIGNERS}acme", "controllers.requests.signing"),

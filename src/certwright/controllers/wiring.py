@@ -26,7 +26,7 @@ from certwright.controllers.acme.request_orders import RequestOrders
 from certwright.controllers.acme.routes.services import Leftovers
 from certwright.controllers.acme.solver_lookup import SolverLookup
 from certwright.controllers.acme.waits import Wait
-from certwright.controllers.breakers import BreakerReconciler
+from certwright.controllers.breakers import BreakerReconciler, Probes
 from certwright.controllers.cache import event_handlers as events
 from certwright.controllers.cache.caches import signer_of
 from certwright.controllers.cache.event_handlers import Add
@@ -45,7 +45,6 @@ from certwright.controllers.issuer_gate import issuance_of
 from certwright.controllers.issuer_sets import SetReconciler
 from certwright.controllers.issuers import IssuerReconciler, IssuerTools
 from certwright.controllers.precedence import ChallengePrecedence, OrderPrecedence, Precedence, Urgency
-from certwright.controllers.probes import Probes
 from certwright.controllers.requests.certificate_requests import RequestReconciler
 from certwright.controllers.requests.members import Members
 from certwright.controllers.requests.signing import Signing

@@ -16,7 +16,7 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
-from certwright.kit.retry_after import parse_retry_after
+from certwright.kit.outgoing import parse_retry_after
 
 T = TypeVar("T")
 

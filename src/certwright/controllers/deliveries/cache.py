@@ -10,8 +10,7 @@ from certwright.controllers.cache import event_handlers as events
 from certwright.controllers.cache.caches import Caches
 from certwright.controllers.cache.event_handlers import Add
 from certwright.controllers.deliveries.checks import DELIVERED
-from certwright.controllers.deliveries.options import DeliveryOptions
-from certwright.controllers.deliveries.permissions import PATH_IN_USE, Refused, check
+from certwright.controllers.deliveries.permissions import PATH_IN_USE, DeliveryOptions, Refused, check
 from certwright.kube.api import conditions
 from certwright.kube.api.meta import ObjectKey
 from certwright.kube.client.informer import Informer

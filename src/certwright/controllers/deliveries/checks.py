@@ -12,8 +12,7 @@ from typing import Final
 import msgspec
 
 from certwright.controllers.deliveries import permissions
-from certwright.controllers.deliveries.options import CHECK_FLAG, DeliveryOptions
-from certwright.controllers.deliveries.permissions import Refused
+from certwright.controllers.deliveries.permissions import CHECK_FLAG, DeliveryOptions, Refused
 from certwright.kit.tls_scan import ScanFailed, TlsAddress
 from certwright.kube.api import conditions
 from certwright.kube.api.meta import Condition

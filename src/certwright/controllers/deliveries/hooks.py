@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from certwright.controllers.deliveries.options import HAPROXY, DeliveryOptions
+from certwright.controllers.deliveries.permissions import HAPROXY, DeliveryOptions
 from certwright.kit.hooks import HookError, run_hook
 from certwright.kube.api.meta import ObjectKey
 from certwright.kube.util.clock import Clock

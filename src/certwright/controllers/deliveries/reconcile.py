@@ -29,14 +29,13 @@ from certwright.controllers.deliveries.checks import (
     failed_status,
 )
 from certwright.controllers.deliveries.hooks import Change
-from certwright.controllers.deliveries.options import DeliveryOptions
 from certwright.controllers.deliveries.outputs import (
     Source,
     make_files,
     outputs_of,
     read_source,
 )
-from certwright.controllers.deliveries.permissions import Refused, check
+from certwright.controllers.deliveries.permissions import DeliveryOptions, Refused, check
 from certwright.controllers.toolbox import Toolbox
 from certwright.kit import logs
 from certwright.kit.hooks import HookError

@@ -20,17 +20,21 @@ import msgspec
 
 from certwright.controllers.cache.caches import Caches
 from certwright.controllers.cache.shard_filter import Mine
-from certwright.controllers.notifications import problems
 from certwright.kit import logs
 from certwright.kit.exposition import head, labels
+from certwright.kube.api import conditions
 from certwright.kube.api.core import CONFIG_MAPS, ConfigMap
 from certwright.kube.api.errors import AlreadyExists, ApiError, NotFound, Unreachable
 from certwright.kube.api.meta import ObjectKey, ObjectMeta
 from certwright.kube.client.rest import Client
 from certwright.kube.util.clock import Clock
 from certwright.kube.util.decoders import json_decoder
-from certwright.notifications.messages import Destination, Digest, Problem, SendError
+from certwright.notifications.messages import Destination, Digest, Problem, ProblemKind, SendError
 from certwright.notifications.settings import NotificationSettings
+from certwright.resources import reasons
+from certwright.resources.certificate import Certificate
+from certwright.resources.issuer import ClusterIssuer, Issuer
+from certwright.resources.retry import read_retry, rfc3339
 from certwright.resources.table import CLUSTER_ISSUERS, ISSUERS
 
 NAME = "certwright-notifications"
@@ -175,13 +179,13 @@ class Notifier:
         for count, key in enumerate(keys, 1):
             certificate = caches.certificates.cache.get(key)
             if certificate is not None and self._is_mine(key):
-                current += problems.of_certificate(certificate, settings, now)
+                current += of_certificate(certificate, settings, now)
             if count % _A_FEW == 0:
                 await asyncio.sleep(0)
         for kind, informer in ((ISSUERS, caches.issuers), (CLUSTER_ISSUERS, caches.cluster_issuers)):
             for issuer in informer.cache.values() if informer is not None else ():
                 if self._is_mine(issuer.metadata.key):
-                    current += problems.of_issuer(kind.kind, issuer, settings, now)
+                    current += of_issuer(kind.kind, issuer, settings, now)
         return sorted(current, key=lambda problem: problem.key)
 
     async def _scan(self, now: datetime) -> None:
@@ -193,7 +197,7 @@ class Notifier:
         for count, key in enumerate(list(cache.keys()), 1):
             if 0 < self._caches.ends_at(key) <= limit:
                 certificate = cache.get(key)
-                if certificate is not None and problems.is_overdue(certificate, self._settings, now):
+                if certificate is not None and is_overdue(certificate, self._settings, now):
                     soon.add(key)
             if count % _A_FEW == 0:
                 await asyncio.sleep(0)
@@ -309,3 +313,78 @@ def _counter(name: str, meaning: str, counts: Sequence[tuple[MessageTotals, int]
     for total, count in counts:
         pairs = labels((("destination", total.destination), ("kind", total.kind)))
         yield f"{metric}{{{pairs}}} {count}\n"
+
+
+_LONGEST_GRACE = timedelta(days=1)
+
+
+def of_certificate(
+    certificate: Certificate, settings: NotificationSettings, now: datetime
+) -> Iterator[Problem]:
+    """The problems of a Certificate: failing attempts, and a renewal that is overdue shortly before the
+    end."""
+    meta, status = certificate.metadata, certificate.status
+    issuing = conditions.find(status.conditions, reasons.ISSUING)
+    record = read_retry(meta.annotations)
+    subject = f"Certificate {meta.key}"
+    look = f"certwright status certificate {meta.name} -n {meta.namespace}"
+    next_attempt = record.next_attempt if record is not None else None
+    message = record.message if record is not None else issuing.message if issuing is not None else ""
+    is_failing = status.last_failure_time is not None
+    if is_failing and (status.failed_issuance_attempts or 1) >= settings.failed_attempts:
+        yield Problem(
+            kind=ProblemKind.FAILING,
+            subject=subject,
+            cause=message or "the last request has failed",
+            fix=(record.advice if record is not None else "") or f"`{look}` explains it",
+            since=status.last_failure_time,
+            attempts=status.failed_issuance_attempts or 1,
+            next_attempt=next_attempt,
+            not_after=status.not_after,
+        )
+    if status.not_after is not None and is_overdue(certificate, settings, now):
+        yield Problem(
+            kind=ProblemKind.EXPIRING,
+            subject=subject,
+            cause=message if is_failing and message else _cause(certificate),
+            fix=f"`{look}` explains it; `certwright renew {meta.name} -n {meta.namespace}` renews it now",
+            next_attempt=next_attempt,
+            not_after=status.not_after,
+        )
+
+
+def is_overdue(certificate: Certificate, settings: NotificationSettings, now: datetime) -> bool:
+    """Whether the certificate ends soon, and should have been renewed a tenth of its life ago, a day at
+    most."""
+    status = certificate.status
+    if status.not_after is None or status.not_after - now > settings.expires_within:
+        return False
+    if status.renewal_time is None:
+        return True
+    life = status.not_after - (status.not_before or status.not_after)
+    return now >= status.renewal_time + min(life / 10, _LONGEST_GRACE)
+
+
+def _cause(certificate: Certificate) -> str:
+    moment = certificate.status.renewal_time
+    return "no renewal is planned" if moment is None else f"its renewal was due at {rfc3339(moment)}"
+
+
+def of_issuer(
+    kind: str, issuer: Issuer | ClusterIssuer, settings: NotificationSettings, now: datetime
+) -> Iterator[Problem]:
+    """The problem of an issuer that has not been ready for a while."""
+    ready = conditions.find(issuer.status.conditions, reasons.READY)
+    if ready is None or ready.status == "True" or ready.last_transition_time is None:
+        return
+    if now - ready.last_transition_time < settings.issuer_not_ready_for:
+        return
+    meta = issuer.metadata
+    where = f" -n {meta.namespace}" if meta.namespace else ""
+    yield Problem(
+        kind=ProblemKind.ISSUER,
+        subject=f"{kind} {meta.key}",
+        cause=f"{ready.reason}: {ready.message}",
+        fix=f"`certwright status {kind.lower()} {meta.name}{where}` explains it",
+        since=ready.last_transition_time,
+    )

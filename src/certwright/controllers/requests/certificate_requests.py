@@ -1,17 +1,20 @@
 """Run approval and signing over one CertificateRequest, and write its status once.
 
-Both change one draft, so that a request that is approved and signed immediately takes one write.
+Both change one draft, so that a request that is approved and signed immediately takes one write. All requests
+are approved that are not denied, approved or finished; the API server checks the right to approve.
+Installations with another approver disable this one (`--controllers=*,-certificaterequests-approver`).
+
+Source: cert-manager `pkg/controller/certificaterequests/approver`.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import msgspec
 
-from certwright.controllers import approval
 from certwright.controllers.cache.indexes import awaits_signature
 from certwright.controllers.cache.secrets import Dependents, Secrets
 from certwright.controllers.issuers import IssuerTools, SecretReader
@@ -20,7 +23,7 @@ from certwright.controllers.requests.signing import ISSUED_EVENT, Answer, NewEve
 from certwright.issuers.contract import SigningRequest
 from certwright.kube.api import conditions
 from certwright.kube.api.errors import Forbidden, NotFound
-from certwright.kube.api.meta import ObjectKey, controller_of
+from certwright.kube.api.meta import Condition, ObjectKey, controller_of
 from certwright.kube.client.informer import Informer
 from certwright.kube.runtime.controller import Result
 from certwright.resources import names, reasons
@@ -28,6 +31,30 @@ from certwright.resources.issuer import write_member
 from certwright.resources.references import IssuerReference
 from certwright.resources.request import CertificateRequest
 from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES
+
+REASON = "cert-manager.io"
+MESSAGE = "Certificate request has been approved by cert-manager.io"
+
+
+def is_open(request: CertificateRequest) -> bool:
+    """Whether the request is neither approved, nor denied, nor finished."""
+    existing = request.status.conditions
+    ready = conditions.find(existing, reasons.READY)
+    decided = conditions.is_true(existing, reasons.APPROVED) or conditions.is_true(existing, reasons.DENIED)
+    finished = ready is not None and ready.reason in (reasons.FAILED, reasons.ISSUED)
+    return not decided and not finished
+
+
+def approve(request: CertificateRequest, now: datetime) -> CertificateRequest:
+    """The request with `Approved=True`, if it is open; otherwise unchanged."""
+    if not is_open(request):
+        return request
+    new = Condition(type=reasons.APPROVED, status="True", reason=REASON, message=MESSAGE)
+    status = msgspec.structs.replace(
+        request.status, conditions=conditions.with_condition(request.status.conditions, new, now)
+    )
+    return msgspec.structs.replace(request, status=status)
+
 
 _log = logging.getLogger(__name__)
 
@@ -74,7 +101,7 @@ class RequestReconciler:
             self._reported.pop(key, None)
             self._signing.forget(key)
             return Result()
-        draft = approval.approve(request, self._toolbox.now()) if self._approves else request
+        draft = approve(request, self._toolbox.now()) if self._approves else request
         try:
             return await self._write(key, request, draft)
         except Forbidden as error:
@@ -167,11 +194,11 @@ class RequestReconciler:
         sends them."""
         owner = controller_of(after.metadata)
         owned = owner is not None and owner.kind == CERTIFICATES.kind
-        was_open = approval.is_open(before)
-        if was_open and approval.is_open(after):
+        was_open = is_open(before)
+        if was_open and is_open(after):
             self._report_wait_once(after)
         elif was_open and self._approves and not owned:
-            self._event(after, NewEvent("Normal", approval.REASON, approval.MESSAGE))
+            self._event(after, NewEvent("Normal", REASON, MESSAGE))
         for event in answer.events:
             if not (owned and event.reason == ISSUED_EVENT):
                 self._event(after, event)

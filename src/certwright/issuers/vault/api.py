@@ -13,8 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from certwright.kit.outgoing import HttpAnswer, HttpClient, ServerError, place_of, quote
-from certwright.kit.retry_after import parse_retry_after
+from certwright.kit.outgoing import HttpAnswer, HttpClient, ServerError, parse_retry_after, place_of, quote
 
 _AUTHORIZATION: Final = "X-Vault-Token"
 _NAMESPACE_HEADER: Final = "X-Vault-Namespace"

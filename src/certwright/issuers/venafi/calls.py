@@ -11,8 +11,7 @@ from typing import Any, Final, NamedTuple, Protocol
 import msgspec
 
 from certwright.issuers.venafi.policies import ZonePolicy
-from certwright.kit.outgoing import HttpAnswer, HttpClient, ServerError, place_of, quote
-from certwright.kit.retry_after import parse_retry_after
+from certwright.kit.outgoing import HttpAnswer, HttpClient, ServerError, parse_retry_after, place_of, quote
 from certwright.pki.csr import CsrFacts
 
 _MOST_ERRORS: Final = 3

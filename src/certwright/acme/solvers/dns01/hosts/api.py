@@ -22,8 +22,7 @@ from certwright.acme.solvers.dns01.hosts.contract import (
     Outside,
     Throttled,
 )
-from certwright.kit.outgoing import HTTPS_ONLY, HttpAnswer, ServerError, ServerRules, quote
-from certwright.kit.retry_after import parse_retry_after
+from certwright.kit.outgoing import HTTPS_ONLY, HttpAnswer, ServerError, ServerRules, parse_retry_after, quote
 from certwright.kube.util.decoders import UNDECODABLE, json_decoder
 
 T = TypeVar("T")

@@ -24,8 +24,7 @@ from certwright.acme.solvers.dns01.hosts.contract import (
     Outside,
     Throttled,
 )
-from certwright.kit.outgoing import quote
-from certwright.kit.retry_after import parse_retry_after
+from certwright.kit.outgoing import parse_retry_after, quote
 from certwright.kube.util.decoders import UNDECODABLE, json_decoder
 from certwright.kube.util.programs import last_words
 
