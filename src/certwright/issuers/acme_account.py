@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import Final
 from urllib.parse import urlsplit
 
 from cryptography.hazmat.primitives import serialization
@@ -194,14 +194,6 @@ def client_for(
     return client
 
 
-class _Verdict(NamedTuple):
-    """The account, an addition to the condition's message, and whether the server has answered."""
-
-    account: IssuerACMEStatus
-    note: str
-    is_answered: bool
-
-
 async def check(issuer: IssuerView, spec: ACMEIssuer, tools: Tools, acme: AcmeTools) -> Checked:
     """Register the account unless it is registered, and update its contact address.
 
@@ -211,26 +203,13 @@ async def check(issuer: IssuerView, spec: ACMEIssuer, tools: Tools, acme: AcmeTo
     if spec.external_account_binding is not None:
         secrets.append(spec.external_account_binding.key_secret_ref.name)
     try:
-        verdict = await _checked(issuer, spec, tools, acme)
+        checked = await _checked(issuer, spec, tools, acme)
     except AccountError as error:
-        return Checked(
-            ready=False,
-            reason=error.reason,
-            message=str(error),
-            secrets=tuple(secrets),
-            retry_after=error.retry_after,
-        )
-    return Checked(
-        ready=True,
-        reason=REGISTERED,
-        message=f"{_READY}{verdict.note}",
-        secrets=tuple(secrets),
-        account=verdict.account,
-        is_answered=verdict.is_answered,
-    )
+        checked = Checked(ready=False, reason=error.reason, message=str(error), retry_after=error.retry_after)
+    return replace(checked, secrets=tuple(secrets))
 
 
-async def _checked(issuer: IssuerView, spec: ACMEIssuer, tools: Tools, acme: AcmeTools) -> _Verdict:
+async def _checked(issuer: IssuerView, spec: ACMEIssuer, tools: Tools, acme: AcmeTools) -> Checked:
     key = await get_or_create(spec, issuer.namespace, tools, acme)
     client = _client(issuer, spec, key, acme.registry)
     digest = key_hash(await tools.get_secret(spec.private_key_secret_ref.name), spec)
@@ -250,7 +229,8 @@ async def _checked(issuer: IssuerView, spec: ACMEIssuer, tools: Tools, acme: Acm
             # Our registration is not in the status yet.
             known = replace(known, uri=client.kid)
         status = replace(known, persistent_record=await _persistent_record(spec, client))
-        return _Verdict(status, await _profile_note(spec, client), is_answered=False)
+        message = f"{_READY}{await _profile_note(spec, client)}"
+        return Checked(ready=True, reason=REGISTERED, message=message, account=status)
     former = known.uri if known is not None else ""
     made = await _register(client, spec, tools)
     client.former_kid = former if former != made.url else ""
@@ -267,7 +247,8 @@ async def _checked(issuer: IssuerView, spec: ACMEIssuer, tools: Tools, acme: Acm
         last_private_key_hash=digest,
         persistent_record=await _persistent_record(spec, client),
     )
-    return _Verdict(status, await _profile_note(spec, client), is_answered=True)
+    message = f"{_READY}{await _profile_note(spec, client)}"
+    return Checked(ready=True, reason=REGISTERED, message=message, account=status, is_answered=True)
 
 
 def _report_refusal(client: AcmeClient, now: datetime) -> None:

@@ -37,7 +37,10 @@ _SOON: Final = timedelta(minutes=5)
 
 def warnings(certificate: Certificate) -> list[str]:
     """One sentence per warning, with field and value."""
-    sentences = [*_of_subject(certificate.spec), *_of_names(certificate.spec.dns_names, "spec.dnsNames")]
+    sentences = _of_subject(certificate.spec)
+    for number, name in enumerate(certificate.spec.dns_names[:_CHECKED]):
+        if problem := _problem(name):
+            sentences.append(f"spec.dnsNames[{number}]: {quoted(name)} {problem}")
     sentences += _duplicates(certificate.spec)
     sentences += _redundant(certificate.spec.dns_names)
     sentences += _of_constraints(certificate.spec.name_constraints)
@@ -60,14 +63,6 @@ def _of_subject(spec: CertificateSpec) -> list[str]:
         "change the direction of text"
         for path, text in texts
         if not text.isprintable()
-    ]
-
-
-def _of_names(names: Sequence[str], path: str) -> list[str]:
-    return [
-        f"{path}[{number}]: {quoted(name)} {problem}"
-        for number, name in enumerate(names[:_CHECKED])
-        if (problem := _problem(name))
     ]
 
 
@@ -117,21 +112,20 @@ def _of_constraints(constraints: NameConstraints | None) -> list[str]:
     """Constraints that permit or exclude nothing that a certificate can have."""
     if constraints is None:
         return []
-    return [
-        f"spec.nameConstraints.{part}.{field}[{number}]: {quoted(text)} {problem}"
-        for part in ("permitted", "excluded")
-        for field, values in _constraint_lists(getattr(constraints, part) or NameConstraintItem())
-        for number, text in enumerate(values)
-        if (problem := _constraint_problem(field, text))
-    ]
-
-
-def _constraint_lists(item: NameConstraintItem) -> tuple[tuple[str, Sequence[str]], ...]:
-    return (
-        ("dnsDomains", item.dns_domains),
-        ("uriDomains", item.uri_domains),
-        ("emailAddresses", item.email_addresses),
-    )
+    sentences = []
+    for part in ("permitted", "excluded"):
+        item = getattr(constraints, part) or NameConstraintItem()
+        lists = {
+            "dnsDomains": item.dns_domains,
+            "uriDomains": item.uri_domains,
+            "emailAddresses": item.email_addresses,
+        }
+        for field, values in lists.items():
+            for number, text in enumerate(values):
+                if problem := _constraint_problem(field, text):
+                    where = f"spec.nameConstraints.{part}.{field}[{number}]"
+                    sentences.append(f"{where}: {quoted(text)} {problem}")
+    return sentences
 
 
 def _constraint_problem(field: str, text: str) -> str:
