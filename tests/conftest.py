@@ -6,10 +6,14 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
+
+if TYPE_CHECKING:
+    from support.world import World
 
 pytest_plugins = ["support.quick"]
 
@@ -48,3 +52,12 @@ def validated_schemas() -> Iterator[None]:
 
     with valid_schemas_remembered():
         yield
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    """A world without controllers."""
+    from support.world import make_world  # as above
+
+    async with make_world(controllers=False) as made:
+        yield made

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
-from collections.abc import AsyncIterator
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -26,17 +25,11 @@ from certwright.kube.api.errors import Unreachable
 from certwright.kube.api.meta import ObjectKey
 from certwright.kube.util.clock import TestClock
 from certwright.pki.certificates import CertificateFacts, read_certificate
-from support.world import START, World, make_world
+from support.world import START, World
 
 WHERE = ObjectKey("default", "metrics-ca")
 SETTINGS = CaSettings(secret=WHERE, dns_names=("metrics.example.org", "127.0.0.1"))
 LEAF_LIFE = SETTINGS.leaf_life
-
-
-@pytest.fixture
-async def world() -> AsyncIterator[World]:
-    async with make_world(controllers=False) as made:
-        yield made
 
 
 async def secret_of(world: World) -> Secret:

@@ -12,13 +12,7 @@ from certwright.kube.api.meta import ObjectKey, ObjectMeta
 from certwright.kube.client.filtered_informer import NamesByValue, PartialInformer, follow_some
 from certwright.kube.client.informer import Informer
 from certwright.kube.util.tasks import TaskSet
-from support.world import World, make_world
-
-
-@pytest.fixture
-async def world() -> AsyncIterator[World]:
-    async with make_world(controllers=False) as made:
-        yield made
+from support.world import World
 
 
 @pytest.fixture

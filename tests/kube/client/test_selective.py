@@ -15,7 +15,7 @@ from certwright.kube.client.rest import Client
 from certwright.kube.client.transport import LocalTransport
 from certwright.kube.util.http_messages import Request, Response
 from certwright.kube.util.tasks import TaskSet
-from support.world import ADMIN, World, make_world
+from support.world import ADMIN, World
 
 
 def config_map(name: str) -> ConfigMap:
@@ -24,12 +24,6 @@ def config_map(name: str) -> ConfigMap:
 
 def key(name: str) -> ObjectKey:
     return ObjectKey("default", name)
-
-
-@pytest.fixture
-async def world() -> AsyncIterator[World]:
-    async with make_world(controllers=False) as made:
-        yield made
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
 import msgspec
@@ -15,7 +15,7 @@ from certwright.kube.client.rest import Client
 from certwright.kube.client.transport import LocalTransport
 from certwright.kube.runtime.lease import Candidate, FencedTransport, Terms
 from certwright.kube.util.http_messages import Request, Response
-from support.world import ADMIN, World, make_world
+from support.world import ADMIN, World
 
 NAME = "cert-manager-controller"
 
@@ -62,12 +62,6 @@ class Runner:
     async def die(self) -> None:
         self.task.cancel()
         await asyncio.gather(self.task, return_exceptions=True)
-
-
-@pytest.fixture
-async def world() -> AsyncIterator[World]:
-    async with make_world(controllers=False) as made:
-        yield made
 
 
 async def lease(world: World) -> Lease:

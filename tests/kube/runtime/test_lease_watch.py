@@ -15,7 +15,7 @@ from certwright.kube.client.rest import Client
 from certwright.kube.client.transport import LocalTransport
 from certwright.kube.runtime.lease import Candidate
 from certwright.kube.util.http_messages import Request, Response
-from support.world import ADMIN, World, make_world
+from support.world import ADMIN, World
 
 Answer = Callable[[Request], Awaitable[Response]]
 HOUR = timedelta(hours=1)
@@ -84,12 +84,6 @@ class Member:
         assert self._task is not None
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
-
-
-@pytest.fixture
-async def world() -> AsyncIterator[World]:
-    async with make_world(controllers=False) as made:
-        yield made
 
 
 @pytest.fixture
