@@ -190,15 +190,15 @@ async def test_the_published_trust_follows_the_ca_and_is_restored(tmp_path: Path
         expected = trust
         await eventually(is_restored)
         # The client certificate is renewed before it ends, and the clock is set back then.
-        former = server._api._elsewhere.pair_pem
+        former = server._api._aggregated.pair_pem
         start = clock.now()
         for moment in (start + timedelta(days=300), start):
             clock.set_now(moment)
 
             async def is_valid_now() -> bool:
                 clock.advance(timedelta(seconds=31))
-                facts = read_certificate(server._api._elsewhere.pair_pem)
+                facts = read_certificate(server._api._aggregated.pair_pem)
                 return facts.not_before <= clock.now() < facts.not_after - timedelta(days=100)
 
             await eventually(is_valid_now)
-            assert server._api._elsewhere.pair_pem != former
+            assert server._api._aggregated.pair_pem != former
