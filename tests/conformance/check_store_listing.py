@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from certwright.kube.store.contract import Compacted, FutureRevision, Key, Row, Store
-from conformance.check_store import BUCKET, A, OpenStore, all_pages, fill, saying
+from conformance.store_words import BUCKET, A, OpenStore, all_pages, fill, saying
 
 
 class ListingContract:

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from certwright.kube.store.contract import Compacted, Event, FutureRevision, Key, SlowWatcher
-from conformance.check_store import BUCKET, A, OpenStore, events_of, row_saying, saying
+from conformance.store_words import BUCKET, A, OpenStore, events_of, row_saying, saying
 
 
 class WatchingContract:

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from certwright.kube.store.contract import Changed, Exists, Key, Missing, Page, Row, Unavailable
-from conformance.check_store import (
+from conformance.store_words import (
     BUCKET,
     A,
     B,

@@ -18,7 +18,8 @@ from certwright.kube.store.keyring import KEY_BYTES
 from certwright.kube.store.log import MAX_BYTES
 from certwright.kube.store.memory import MemoryStore
 from certwright.kube.store.sqlite.store import open_sqlite
-from conformance.check_store import BUCKET, OpenStore, StoreContract, model_machine
+from conformance.check_store import StoreContract, model_machine
+from conformance.store_words import BUCKET, OpenStore
 from support.etcd import Etcd
 from support.sealed import Keys, seal_with
 

@@ -20,7 +20,7 @@ from certwright.kube.store.etcd.store import open_etcd
 from certwright.kube.store.key_rotation import Sealed
 from certwright.kube.store.sqlite.backup import dump_sqlite
 from certwright.kube.store.sqlite.store import open_sqlite
-from conformance.check_store import saying
+from conformance.store_words import saying
 from support.etcd import Etcd
 from support.sealed import SECRETS, Keys, seal_with
 

@@ -39,7 +39,7 @@ from certwright.kube.store.etcd.rows import Layout, Meta
 from certwright.kube.store.etcd.store import EtcdStore, open_etcd
 from certwright.kube.store.fanout import Fanout
 from certwright.kube.store.log import EventLog
-from conformance.check_store import BUCKET, A, count_up, events_of, holding, saying
+from conformance.store_words import BUCKET, A, count_up, events_of, holding, saying
 from kube.store.answers import no_answer
 from kube.store.opening import opened
 from support.etcd import MAX_REQUEST_BYTES, Etcd, running_etcd

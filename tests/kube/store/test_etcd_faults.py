@@ -16,7 +16,7 @@ import pytest
 from certwright.kube.store.contract import Changed, Compacted, Event, Exists, Key, Store, Unavailable, Watch
 from certwright.kube.store.etcd.client import Access
 from certwright.kube.store.etcd.store import EtcdStore
-from conformance.check_store import saying
+from conformance.store_words import saying
 from kube.store.opening import opened
 from support.etcd import Etcd, running_cluster, running_etcd
 

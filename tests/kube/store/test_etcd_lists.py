@@ -13,7 +13,7 @@ from certwright.kube.store.etcd.client import EtcdClient
 from certwright.kube.store.etcd.messages import TXN, TxnRequest, delete_op
 from certwright.kube.store.etcd.rows import Layout, Meta
 from certwright.kube.store.etcd.store import EtcdStore
-from conformance.check_store import BUCKET, all_pages, saying
+from conformance.store_words import BUCKET, all_pages, saying
 from kube.store.opening import opened
 from kube.store.test_etcd import at
 from support.etcd import Etcd

@@ -15,7 +15,7 @@ from certwright.kube.store.etcd.messages import TXN, TxnRequest, delete_op
 from certwright.kube.store.etcd.rows import Layout
 from certwright.kube.store.etcd.store import EtcdStore, open_etcd
 from certwright.kube.store.mark import MarkFile
-from conformance.check_store import A, B, saying
+from conformance.store_words import A, B, saying
 from support.etcd import Etcd
 from support.sealed import Keys, seal_with
 

@@ -13,7 +13,7 @@ from certwright.app.stores import check_row
 from certwright.kube.apiserver.health import Health
 from certwright.kube.store.contract import Full, Key, Store
 from certwright.kube.store.etcd.store import open_etcd
-from conformance.check_store import BUCKET, holding
+from conformance.store_words import BUCKET, holding
 from kube.store.test_etcd import at
 from support.etcd import Etcd, running_cluster, running_etcd
 from support.waiting import until

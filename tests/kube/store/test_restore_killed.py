@@ -15,7 +15,7 @@ from certwright.kube.store.etcd.client import Access
 from certwright.kube.store.etcd.store import open_etcd
 from certwright.kube.store.sqlite.backup import replacing
 from certwright.kube.store.sqlite.store import open_sqlite
-from conformance.check_store import A, saying
+from conformance.store_words import A, saying
 from kube.store.restoring_child import NEW
 from support.etcd import Etcd
 from support.sealed import Keys, seal_with

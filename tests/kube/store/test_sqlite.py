@@ -19,7 +19,7 @@ import pytest
 from certwright.kube.store.contract import Compacted, Damaged, Key, StoreError, Unavailable
 from certwright.kube.store.sqlite.file import WAL_BYTES, connect, explain
 from certwright.kube.store.sqlite.store import SqliteStore, open_sqlite
-from conformance.check_store import A, fill, said, saying
+from conformance.store_words import A, fill, said, saying
 
 CHILD = Path(__file__).with_name("writing_child.py")
 

@@ -15,7 +15,7 @@ from certwright.kube.store.contract import Exists, Key, Unavailable
 from certwright.kube.store.sqlite.file import connect
 from certwright.kube.store.sqlite.keys import AbsentKeys, KeyFilter
 from certwright.kube.store.sqlite.store import SqliteStore, open_sqlite
-from conformance.check_store import saying
+from conformance.store_words import saying
 from support.waiting import until
 
 

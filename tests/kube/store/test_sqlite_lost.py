@@ -18,7 +18,7 @@ from certwright.kube.store.mark import Mark
 from certwright.kube.store.sqlite.backup import replacing
 from certwright.kube.store.sqlite.file import WAL_BYTES, mark_file
 from certwright.kube.store.sqlite.store import SqliteStore, open_sqlite
-from conformance.check_store import A, fill, saying
+from conformance.store_words import A, fill, saying
 from support.sealed import Keys, seal_with
 from support.waiting import until
 
