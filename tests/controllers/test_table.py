@@ -86,7 +86,7 @@ def test_the_card_shows_all_steps_and_those_of_the_table_in_its_order() -> None:
     package = trigger.__name__.rpartition(".")[0]
     card = importlib.import_module(package).__doc__ or ""
     rows = re.findall(r"^\| ([a-z_]+) +\|", card, re.M)[1:]
-    steps = [module.rpartition(".")[2] for module in STEPS]
+    steps = list(dict.fromkeys(module.rpartition(".")[2] for module in STEPS))
     assert [row for row in rows if row in steps] == steps
     prefix = package.removeprefix("certwright.") + "."
-    assert set(rows) == {name.removeprefix(prefix) for name in headed() if name.startswith(prefix)}
+    assert set(rows) >= {name.removeprefix(prefix) for name in headed() if name.startswith(prefix)}

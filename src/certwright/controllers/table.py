@@ -51,15 +51,15 @@ TABLE: Final[tuple[Row, ...]] = (
     Row(ISSUERS, "controllers.issuers"),
     Row(CLUSTER_ISSUERS, "controllers.issuers"),
     # Not of cert-manager.
-    Row(ISSUER_SETS, "controllers.sets.status"),
-    Row(CLUSTER_ISSUER_SETS, "controllers.sets.status"),
+    Row(ISSUER_SETS, "controllers.issuer_sets"),
+    Row(CLUSTER_ISSUER_SETS, "controllers.issuer_sets"),
     # The steps of one Certificate, in the order in which they run.
     Row(TRIGGER, f"{_STEPS}.trigger"),
     Row(KEYS, f"{_STEPS}.keys"),
     Row(REQUESTS, f"{_STEPS}.requests"),
     Row(ISSUING, f"{_STEPS}.issuing"),
     Row(READINESS, f"{_STEPS}.readiness"),
-    Row(REVISIONS, f"{_STEPS}.revisions"),
+    Row(REVISIONS, f"{_STEPS}.requests"),
     Row("certificates-metrics"),
     Row(APPROVER, "controllers.requests.certificate_requests"),
     Row(f"{SIGNERS}ca", "controllers.requests.signing"),
