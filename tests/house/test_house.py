@@ -173,7 +173,7 @@ TABLES_OF_MODULES = {
     "cli/lazy.py",
     "cli/main.py",
     "issuers/table.py",
-    "kube/apiserver/cel/library.py",
+    "kube/apiserver/cel/overloads.py",
 }
 """What loads modules by name: a table each."""
 

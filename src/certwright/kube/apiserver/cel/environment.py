@@ -1,4 +1,4 @@
-"""CEL environment of Kubernetes, on the library of `library.py`.
+"""CEL environment of Kubernetes, on the library cel-expr-python (`overloads.py` loads it).
 
 A rule is compiled twice: with the types of the schema, when a CustomResourceDefinition is checked, and with
 dynamic types, to be evaluated on plain dicts.
@@ -36,6 +36,8 @@ from certwright.kube.apiserver.cel.overloads import (
     timestamp_pb2,
     wrappers_pb2,
 )
+
+# --- error messages: the library's for invalid expressions, Kubernetes' for failed evaluations -------------
 
 _POSITION = re.compile(r"<input>:(\d+):")
 _OWN_TYPE = re.compile(r"(undefined field '[^']*') not found in struct '[^']*'")
@@ -104,6 +106,8 @@ def _place(lines: list[str], offset: int) -> tuple[int, int]:
         offset -= len(line) + 1
     return len(lines) - 1, 0
 
+
+# --- libraries ----------------------------------------------------------------------------------------------
 
 EXTENSIONS = {
     "optional": "latest",

@@ -68,12 +68,7 @@ def escape(name: str) -> str | None:
 
 def as_root(schema: Schema) -> Schema:
     """The schema of a complete resource for rules: of its metadata only the name."""
-    if _declares_all(schema.get("properties") or {}):
-        return schema
-    return {**schema, "properties": {**schema.get("properties", {}), **_ROOT}}
-
-
-def _declares_all(properties: Mapping[str, Any]) -> bool:
+    properties = schema.get("properties") or {}
     meta = properties.get("metadata") or {}
     inner = meta.get("properties") or {}
     texts = [
@@ -82,7 +77,9 @@ def _declares_all(properties: Mapping[str, Any]) -> bool:
         inner.get("name"),
         inner.get("generateName"),
     ]
-    return meta.get("type") == "object" and all((text or {}).get("type") == "string" for text in texts)
+    if meta.get("type") == "object" and all((text or {}).get("type") == "string" for text in texts):
+        return schema
+    return {**schema, "properties": {**properties, **_ROOT}}
 
 
 # --- types ------------------------------------------------------------------------------------------------
@@ -218,20 +215,17 @@ def _of_object(schema: Schema) -> Convert | None:
     extra = schema.get("additionalProperties")
     if isinstance(extra, Mapping):
         each = converter(extra)
-        return None if each is None else _of_map(each)
+        if each is None:
+            return None
+        return lambda value: {k: each(item) for k, item in value.items()} if type(value) is dict else value
     changes: dict[str, tuple[str, Convert | None]] = {}
     for name, prop in schema.get("properties", {}).items():
         escaped, inner = escape(name), converter(prop)
         if inner is not None or escaped not in (None, name):
             changes[name] = (escaped or name, inner)
-    return _with_changes(changes) if changes else None
+    if not changes:
+        return None
 
-
-def _of_map(each: Convert) -> Convert:
-    return lambda value: {key: each(item) for key, item in value.items()} if type(value) is dict else value
-
-
-def _with_changes(changes: Mapping[str, tuple[str, Convert | None]]) -> Convert:
     def convert(value: Any) -> Any:
         if type(value) is not dict:
             return value
