@@ -6,6 +6,8 @@ from __future__ import annotations
 import re
 from datetime import timedelta
 
+from certwright.controllers.deliveries.permissions import DeliveryOptions, Root
+from certwright.controllers.shims.annotations import ShimOptions
 from certwright.kube.api.core import NAMESPACES, Namespace
 from certwright.kube.api.meta import ObjectMeta
 from certwright.resources.table import CERTIFICATES, ISSUERS
@@ -92,3 +94,18 @@ async def test_a_new_certificate_does_not_wait_for_all_renewals() -> None:
         paths = [write.path for write in world.recording.object_writes()]
         assert len(_targets_written(world)) == _MANY + 1
         assert next(n for n, path in enumerate(paths) if path.endswith("/secrets/d1")) < 7 * _TOGETHER
+
+
+WAIT_FOR_SERVERS = {"certificaterequests", "issuers", "orders", "challenges"}
+GENERATE_KEYS = {"certificates"}
+READ_LARGE_OBJECTS = {"ingress-shim", "gateway-shim", "listenerset"}
+RUN_HOOKS = {"deliveries"}
+
+
+async def test_no_namespace_occupies_all_workers_of_these_controllers() -> None:
+    roots = DeliveryOptions(roots={"web": Root(directory="/nowhere")})
+    async with make_world(shims=ShimOptions(), deliveries=roots) as world:
+        assert world.controllers is not None
+        queues = world.controllers.wiring.queues
+        shared = {name for name, queue in queues.items() if queue.most_per_flow is not None}
+        assert shared == WAIT_FOR_SERVERS | GENERATE_KEYS | READ_LARGE_OBJECTS | RUN_HOOKS

@@ -5,9 +5,11 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any
 
+import msgspec
 import pytest
 
 from certwright.controllers.backoff import Limits
+from certwright.controllers.certificates.requests import copied_annotations
 from certwright.controllers.requests.signing import Signing
 from certwright.issuers.contract import SigningRequest, Tools
 from certwright.kube.api import conditions, errors
@@ -19,6 +21,7 @@ from certwright.pki.keys import encode_private_key, load_private_key
 from certwright.pki.signing import sign
 from certwright.resources.certificate import Certificate
 from certwright.resources.issuer import CAIssuer, IssuerSpec
+from certwright.resources.names import COPIED_ANNOTATION_PREFIXES
 from certwright.resources.references import IssuerReference
 from certwright.resources.request import CertificateRequest, CertificateRequestSpec
 from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES, ISSUERS
@@ -313,3 +316,40 @@ def condition_of_issuer(issuer: Any) -> tuple[str, str, str]:
 def test_a_backoff_that_makes_no_sense_is_refused(minimum: timedelta, maximum: timedelta) -> None:
     with pytest.raises(ValueError, match="backoff"):
         Limits(minimum=minimum, maximum=maximum)
+
+
+NOTES = {
+    "acme.cert-manager.io/http01-override-ingress-name": "web",
+    "example.com/team": "web",
+    "example.com/owner": "me",
+    "fluxcd.io/sync": "1",
+    "kubectl.kubernetes.io/last-applied-configuration": "{}",
+}
+ACME, TEAM, OWNER, FLUX, KUBECTL = NOTES
+
+
+@pytest.mark.parametrize(
+    ("prefixes", "copied"),
+    [
+        (COPIED_ANNOTATION_PREFIXES, {ACME, TEAM, OWNER}),
+        (("*",), set(NOTES)),
+        ((), set()),
+        (("example.com/",), {TEAM, OWNER}),
+        (("*", "-example.com/owner", "-acme."), {TEAM, FLUX, KUBECTL}),
+        (("-example.com/owner",), set()),
+    ],
+)
+def test_prefixes_say_what_is_copied(prefixes: tuple[str, ...], copied: set[str]) -> None:
+    assert set(copied_annotations(ObjectMeta(annotations=NOTES), prefixes)) == copied
+
+
+async def test_the_flag_reaches_the_requests() -> None:
+    async with make_world(copied_annotation_prefixes=("example.com/team",)) as world:
+        scene = Scene(world)
+        await scene.add_ca()
+        made = make_certificate("web", "ca")
+        meta = msgspec.structs.replace(made.metadata, annotations=NOTES)
+        await world.create(CERTIFICATES, msgspec.structs.replace(made, metadata=meta))
+        await world.settle()
+        (request,) = await scene.requests()
+        assert set(NOTES) & set(request.metadata.annotations) == {TEAM}

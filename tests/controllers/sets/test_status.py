@@ -7,6 +7,7 @@ from datetime import timedelta
 import msgspec
 import pytest
 
+from certwright.controllers.issuer_sets import RETURN_AFTER, Activity, next_activity
 from certwright.kube.api import conditions
 from certwright.kube.api.errors import ApiError
 from certwright.kube.api.kinds import AnyKind
@@ -16,7 +17,7 @@ from certwright.kube.store.memory import MemoryStore
 from certwright.kube.util.clock import SystemClock
 from certwright.kube.util.http_messages import Request
 from certwright.resources.crds import custom_resource_definitions
-from certwright.resources.issuer import ClusterIssuerSet, IssuerSet, IssuerSetSpec
+from certwright.resources.issuer import ClusterIssuerSet, IssuerSet, IssuerSetSpec, IssuerSetStatus
 from certwright.resources.references import IssuerReference
 from certwright.resources.table import CLUSTER_ISSUER_SETS, CLUSTER_ISSUERS, ISSUER_SETS, ISSUERS
 from certwright.resources.validation import validate
@@ -162,3 +163,46 @@ async def test_another_api_server_gives_the_same_verdict_by_the_rules_of_the_def
     for error in ours:
         assert error.field in text
         assert error.message.rpartition('": ')[2] in text
+
+
+A, B, C = (IssuerReference(name=name) for name in "abc")
+ALL = (A, B, C)
+SOON = START + RETURN_AFTER
+
+
+@pytest.mark.parametrize(
+    ("former", "working", "expected"),
+    [
+        pytest.param(None, ALL, Activity(A), id="at first the preferred member is active"),
+        pytest.param(None, (), Activity(), id="none is active where none works"),
+        pytest.param(A, (B, C), Activity(B), id="a failing member is left immediately"),
+        pytest.param(B, (C,), Activity(C), id="also where the preferred one still fails"),
+        pytest.param(B, ALL, Activity(B, SOON), id="a preferred member that works again must prove itself"),
+        pytest.param(B, (B, C), Activity(B), id="nothing changes while the preferred one fails"),
+        pytest.param(C, (A, C), Activity(C, SOON), id="the first that works is the one to return to"),
+        pytest.param(
+            B, (A, C), Activity(A), id="a failing member is left even for one that has just returned"
+        ),
+    ],
+)
+def test_the_active_member_follows_from_the_former_and_those_that_work(
+    former: IssuerReference | None, working: tuple[IssuerReference, ...], expected: Activity
+) -> None:
+    status = IssuerSetStatus(active=former)
+    assert next_activity(ALL, working, status, START, is_changed=False) == expected
+
+
+def test_the_set_returns_when_the_preferred_member_has_worked_for_long_enough() -> None:
+    status = IssuerSetStatus(active=B, return_time=SOON)
+    before = next_activity(ALL, ALL, status, SOON - timedelta(seconds=1), is_changed=False)
+    assert before == Activity(B, SOON)
+    assert next_activity(ALL, ALL, status, SOON, is_changed=False) == Activity(A)
+
+
+def test_a_preferred_member_that_fails_again_begins_anew() -> None:
+    status = IssuerSetStatus(active=B, return_time=SOON)
+    assert next_activity(ALL, (B, C), status, START, is_changed=False) == Activity(B)
+
+
+def test_a_changed_order_applies_immediately() -> None:
+    assert next_activity(ALL, ALL, IssuerSetStatus(active=B), START, is_changed=True) == Activity(A)
