@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from certwright.cli.issuer_status import as_json, report, status_of
-from certwright.resources.breaker import BreakerRecord, write_breaker
+from certwright.resources.retry import BreakerRecord, write_breaker
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 

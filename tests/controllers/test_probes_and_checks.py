@@ -9,8 +9,8 @@ import pytest
 
 from certwright.kube.api import conditions
 from certwright.kube.api.meta import ObjectKey
-from certwright.resources.breaker import BreakerRecord, read_breaker
 from certwright.resources.references import IssuerReference
+from certwright.resources.retry import BreakerRecord, read_breaker
 from certwright.resources.table import CERTIFICATES, CLUSTER_ISSUERS
 from controllers.external_issuer import mark
 from controllers.fake_vault import SIGN, VaultWorld, vault_world

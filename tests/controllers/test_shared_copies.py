@@ -19,7 +19,7 @@ from certwright.kube.client.rest import Client
 from certwright.kube.client.transport import LocalTransport
 from certwright.kube.util.executor import Inline
 from certwright.resources import names
-from certwright.resources.breaker import BreakerRecord, write_breaker
+from certwright.resources.retry import BreakerRecord, write_breaker
 from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES, ISSUERS
 from controllers.scene import Scene, make_ca_issuer, make_certificate
 from support.world import CONTROLLER, World, make_world

@@ -11,9 +11,9 @@ import pytest
 from certwright.kube.api.meta import ObjectMeta
 from certwright.pki.csr import CsrPlan, build_csr
 from certwright.pki.keys import KeyPlan, generate
-from certwright.resources.breaker import read_breaker
 from certwright.resources.certificate import Certificate
 from certwright.resources.request import CertificateSigningRequest, CertificateSigningRequestSpec
+from certwright.resources.retry import read_breaker
 from certwright.resources.table import CERTIFICATE_SIGNING_REQUESTS, CERTIFICATES, CLUSTER_ISSUERS
 from controllers.fake_vault import SIGN, VaultWorld, vault_world
 from controllers.scene import make_certificate

@@ -13,7 +13,7 @@ from acme.fake_ca import Refusal
 from certwright.kube.api import codec
 from certwright.kube.api.kinds import Kind
 from certwright.resources import names
-from certwright.resources.breaker import read_breaker
+from certwright.resources.retry import read_breaker
 from certwright.resources.table import (
     CERTIFICATE_REQUESTS,
     CERTIFICATES,

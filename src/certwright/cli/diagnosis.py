@@ -14,9 +14,8 @@ import msgspec
 from certwright.cli.format import at, count, from_now, parse_time, sentence
 from certwright.kube.util.durations import doubled
 from certwright.resources import names
-from certwright.resources.breaker import read_breaker
 from certwright.resources.issuer import read_member
-from certwright.resources.retry import RetryRecord, read_retry
+from certwright.resources.retry import RetryRecord, read_breaker, read_retry
 
 _BY_ITSELF = "the self-check is repeated automatically"
 _ADVICE = {

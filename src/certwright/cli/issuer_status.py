@@ -16,7 +16,7 @@ from certwright.cli.format import StatusView, age, at, count, from_now, lines_of
 from certwright.kube.api.errors import Forbidden
 from certwright.kube.api.kinds import Kind
 from certwright.kube.client.rest import Client
-from certwright.resources.breaker import BreakerRecord, read_breaker
+from certwright.resources.retry import BreakerRecord, read_breaker
 
 Json = dict[str, Any]
 

@@ -30,8 +30,8 @@ from certwright.kit import logs
 from certwright.kube.api.errors import Forbidden, NotFound
 from certwright.kube.api.meta import ObjectKey
 from certwright.kube.runtime.controller import Result
-from certwright.resources.breaker import BreakerRecord, read_breaker, write_breaker
 from certwright.resources.references import reference_to
+from certwright.resources.retry import BreakerRecord, read_breaker, write_breaker
 from certwright.resources.table import CLUSTER_ISSUERS, ISSUERS
 
 

@@ -20,8 +20,8 @@ from typing import Final, NamedTuple
 from certwright.controllers.backoff import is_possible
 from certwright.kube.api.meta import ObjectKey
 from certwright.pki.renewal import share
-from certwright.resources.breaker import BreakerRecord
 from certwright.resources.causes import Cause
+from certwright.resources.retry import BreakerRecord
 
 ATTEMPTS_PER_HOUR: Final = 12
 TRIAL_LASTS: Final = timedelta(minutes=1)

@@ -22,12 +22,12 @@ from certwright.issuers.table import WITHOUT_TRACES, kind_of
 from certwright.kube.api import conditions
 from certwright.kube.api.meta import Object, ObjectKey, is_controlled_by
 from certwright.resources import causes, reasons
-from certwright.resources.breaker import read_breaker
 from certwright.resources.causes import Cause
 from certwright.resources.certificate import Certificate
 from certwright.resources.issuer import ClusterIssuer, Issuer
 from certwright.resources.references import IssuerReference, reference_to
 from certwright.resources.request import CertificateRequest
+from certwright.resources.retry import read_breaker
 from certwright.resources.table import CLUSTER_ISSUERS, ISSUERS
 
 _REQUEST: Final = "certificaterequest/"

@@ -135,7 +135,7 @@ MINIMUM_BACKOFF: Final = "certwright.io/minimum-backoff"
 """A duration: the minimum backoff of a certificate of this issuer after a failure."""
 
 CIRCUIT_BREAKER: Final = "certwright.io/circuit-breaker"
-"""The circuit breaker of a failing issuer, as JSON; the controllers write it. See `resources/breaker.py`."""
+"""The circuit breaker of a failing issuer, as JSON; the controllers write it. See `resources/retry.py`."""
 
 # Finalizers.
 ACME_FINALIZER: Final = "acme.cert-manager.io/finalizer"

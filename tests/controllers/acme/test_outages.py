@@ -9,7 +9,7 @@ import pytest
 
 from certwright.acme.protocol.messages import Action
 from certwright.resources import causes
-from certwright.resources.breaker import read_breaker
+from certwright.resources.retry import read_breaker
 from certwright.resources.table import CERTIFICATES, CLUSTER_ISSUERS
 from controllers.acme.fake_world import FakeWorld, fake_world
 

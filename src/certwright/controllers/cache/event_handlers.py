@@ -23,11 +23,11 @@ from certwright.kube.api.meta import Object, ObjectKey, Owned, controller_of
 from certwright.kube.client.informer import Informer
 from certwright.resources import reasons
 from certwright.resources.acme import Challenge, Order
-from certwright.resources.breaker import read_breaker
 from certwright.resources.certificate import Certificate
 from certwright.resources.issuer import ClusterIssuer, Issuer
 from certwright.resources.names import CIRCUIT_BREAKER
 from certwright.resources.request import CertificateRequest, CertificateSigningRequest
+from certwright.resources.retry import read_breaker
 from certwright.resources.table import (
     CERTIFICATE_REQUESTS,
     CERTIFICATES,
