@@ -1,6 +1,7 @@
-"""CEL type checker: checks expressions against the types of a schema, before they are accepted.
+"""CEL type checker: checks expressions, and their literals, against the types of a schema.
 
-Source: Kubernetes documentation, "Common Expression Language in Kubernetes", type checking; cel-go `checker`.
+Source: Kubernetes documentation, "Common Expression Language in Kubernetes", type checking; cel-go `checker`,
+`cel/validator.go`.
 """
 
 from __future__ import annotations

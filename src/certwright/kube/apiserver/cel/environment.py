@@ -10,7 +10,7 @@ Known differences from Kubernetes, which uses the Go implementation:
 - Two lists of type set or map are the same only when their items are in the same order.
 
 Source: https://github.com/google/cel-spec; Kubernetes documentation, "Common Expression Language in
-Kubernetes"; KEP-2876.
+Kubernetes"; KEP-2876; cel-go `interpreter` (messages).
 """
 
 from __future__ import annotations

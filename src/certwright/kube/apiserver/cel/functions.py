@@ -4,7 +4,8 @@ A value of a type that CEL does not have (a quantity, an address) is a tuple of 
 the names in `CARRIERS` stand for those types in the declarations.
 
 Source: Kubernetes documentation, "Common Expression Language in Kubernetes", CEL community and Kubernetes
-libraries; apiserver `pkg/cel/library`.
+libraries; apiserver `pkg/cel/library`; Kubernetes API reference, Quantity; https://semver.org; RFC 4291 §2.2,
+RFC 5952 (addresses); apimachinery `pkg/util/validation` (formats).
 """
 
 from __future__ import annotations

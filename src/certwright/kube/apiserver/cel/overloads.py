@@ -1,4 +1,8 @@
-"""Declarations of CEL functions."""
+"""Declarations of CEL functions, and the modules of the library that evaluates CEL.
+
+The library's modules, and those of protobuf for its messages, are imported at their first use: together they
+take 9 MB, and most servers never compile a rule. They have no types for mypy.
+"""
 
 from __future__ import annotations
 

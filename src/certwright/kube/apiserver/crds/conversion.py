@@ -6,6 +6,10 @@ version. So all verbs, including server-side apply, work in every version, and o
 storage version changes. Conversion strategy `None` needs none of this: there the versions differ in their
 schemas only (see `definitions`).
 
+Field management is synchronous and has no side effects on the store. When it needs an object in a version
+that only a webhook can make, it stops with `Unconverted`; the verb is run again from its beginning once the
+webhook has answered, and finds the object in `OtherVersions`.
+
 Source: Kubernetes documentation, "Versions in CustomResourceDefinitions", webhook conversion; API reference,
 ConversionReview v1 apiextensions.
 """

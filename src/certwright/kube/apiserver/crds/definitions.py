@@ -1,7 +1,11 @@
 """From a CustomResourceDefinition to the definitions that the server serves.
 
+A stored body is pruned and defaulted by the current schema of the storage version, and then pruned by the
+schema of the requested version. With one version whose schema never changed nothing needs to be done, and
+after a change only rows that are older.
+
 Source: Kubernetes API reference, CustomResourceDefinition v1; Kubernetes documentation, "Versions in
-CustomResourceDefinitions".
+CustomResourceDefinitions"; apiextensions-apiserver `pkg/apiserver/customresource_handler.go`.
 """
 
 from __future__ import annotations

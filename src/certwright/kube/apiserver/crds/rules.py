@@ -1,7 +1,7 @@
-"""Validation of CustomResourceDefinitions, with Kubernetes' messages.
+"""The kind CustomResourceDefinition: decoded as by Kubernetes' Go types, defaulted, validated.
 
 Source: Kubernetes API reference, CustomResourceDefinition v1; apiextensions-apiserver
-`pkg/apis/apiextensions/validation`.
+`pkg/apis/apiextensions/{validation,v1/defaults.go}`, `pkg/registry/customresourcedefinition`.
 """
 
 from __future__ import annotations

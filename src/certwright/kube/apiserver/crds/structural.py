@@ -1,11 +1,12 @@
-"""Structural schemas: whether objects can be pruned and defaulted by a schema.
+"""Validation of schemas: whether objects can be pruned and defaulted by one, its keywords, and its defaults.
 
-Kubernetes validates twice: the schema as written (`openapi`), and its structural form, which is done here.
-The order is fixed: structural errors come first, and a schema with keywords that no structural schema can
+Kubernetes validates twice: the structural form of a schema, and the schema as written (`openapi_errors`). The
+order is fixed: structural errors come first, and a schema with keywords that no structural schema can
 have gets no structural validation.
 
 Source: Kubernetes documentation, "Specifying a structural schema"; apiextensions-apiserver
-`pkg/apiserver/schema/{convert,validation,complete}.go`.
+`pkg/apiserver/schema/{convert,validation,complete}.go`, `pkg/apiserver/schema/defaulting/validation.go`,
+`pkg/apis/apiextensions/validation`.
 """
 
 from __future__ import annotations

@@ -3,6 +3,9 @@
 Kubernetes moves fields that all versions share to one place, and names that place in its errors:
 `spec.validation.openAPIV3Schema` where every version has the same schema.
 
+The size limits of schemas and printer columns are ours: a schema is compiled to functions, and Python's
+garbage collector visits each of them at times, while all requests wait. Kubernetes has no such limit.
+
 Source: Kubernetes API reference, CustomResourceDefinitionVersion v1; apiextensions-apiserver
 `pkg/apis/apiextensions/validation`.
 """

@@ -4,7 +4,8 @@ On objects the value is `msgspec.Raw`, the bytes of the list, and always the las
 (objects.py): a write that changes no field passes it on undecoded, and results are cached by these bytes,
 because objects of one kind change in the same few ways.
 
-Source: Kubernetes documentation, "Server-Side Apply"; apimachinery `pkg/util/managedfields`.
+Source: Kubernetes documentation, "Server-Side Apply"; apimachinery `pkg/util/managedfields`;
+structured-merge-diff `merge/update.go` (changes in other versions).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Printer columns of Services, Pods, roles, signing requests and the like.
+"""Printer columns of the built-in kinds, as `kubectl get` shows them.
 
 Source: what kubectl prints of a Kubernetes cluster (Kubernetes `pkg/printers/internalversion`).
 """

@@ -1,6 +1,9 @@
-"""Service, Endpoints, ResourceQuota and Pod: stored as given, with the defaults that clients rely on.
+"""Service, Endpoints, ResourceQuota, Pod, Deployment and DaemonSet: stored as given, with clients' defaults.
 
-Source: Kubernetes API reference; Kubernetes `pkg/apis/core/v1/defaults.go`, `pkg/apis/core/validation`.
+Nothing here runs them.
+
+Source: Kubernetes API reference; Kubernetes `pkg/apis/core/v1/defaults.go`, `pkg/apis/core/validation`,
+`pkg/apis/apps/validation`.
 """
 
 from __future__ import annotations

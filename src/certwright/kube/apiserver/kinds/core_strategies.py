@@ -3,7 +3,7 @@
 No error of a Secret repeats a value.
 
 Source: Kubernetes API reference and documentation of each kind (Secret types, immutable Secrets and
-ConfigMaps); Kubernetes `pkg/apis/core/validation`.
+ConfigMaps); Kubernetes `pkg/apis/core/validation`, `pkg/apis/events/v1/conversion.go`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
 """Scalar values of built-in kinds: texts, numbers, base64, times, quantities.
 
-Source: apimachinery `pkg/apis/meta/v1`,
-`pkg/api/resource/quantity.go`, `pkg/util/intstr`.
+Quantities are written as Kubernetes writes them (`1000m` is `1`, `1024Ki` is `1Mi`, `0.5` is `500m`); a
+canonical one stays unchanged.
+
+Source: apimachinery `pkg/apis/meta/v1`, `pkg/api/resource/quantity.go`, `pkg/util/intstr`.
 """
 
 from __future__ import annotations
