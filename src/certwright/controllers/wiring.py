@@ -21,7 +21,7 @@ from certwright.controllers.acme.order_challenges import OrderChallenges, with_t
 from certwright.controllers.acme.orders import OrderReconciler, OrderTools
 from certwright.controllers.acme.preflight import Preflight, SolverVerification
 from certwright.controllers.acme.provenance import ChallengeOrigin, Provenance
-from certwright.controllers.acme.rate_limits import Ledgers
+from certwright.controllers.acme.rate_limits import RateLimits
 from certwright.controllers.acme.request_orders import RequestOrders
 from certwright.controllers.acme.routes.services import Leftovers
 from certwright.controllers.acme.solver_lookup import SolverLookup
@@ -121,7 +121,7 @@ class Wiring(Context):
             signer_of=partial(signer_of, caches),
             now=now,
         )
-        self.ledgers = Ledgers(
+        self.ledgers = RateLimits(
             client=toolbox.client,
             caches=caches,
             clock=self.clock,

@@ -1,16 +1,22 @@
-"""Who is next: for a slot at the CA, and for a self-check."""
+"""Which Challenge is next: for a slot at the CA, for a self-check, and for a first poll of its verdict."""
 
 from __future__ import annotations
 
 import asyncio
+import random
+from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from certwright.acme.solvers.contract import Check, CheckSettings, NotYet, Ready, Task
 from certwright.controllers.acme.challenge_queues import SelfChecks, SlotRequest, ValidationSlots
+from certwright.controllers.acme.challenges import Pace
 from certwright.kube.api.meta import ObjectKey
+from controllers.acme.fake_world import fake_world
 from support.world import settle
 
 
@@ -212,3 +218,71 @@ async def test_a_look_that_fails_is_no_end_of_looking() -> None:
     checks.start("b", fine, attempt=0)
     await settle()
     assert (sorted(done), checks.pop("a"), checks.pop("b")) == (["a", "b"], None, "seen")
+
+
+class Broken:
+    """Has all looks taken by a check with a mistake in it, and counts them."""
+
+    looks = 0
+
+    def make_check(self, _check_settings: CheckSettings) -> Check:
+        """See `MakeCheck`."""
+        return _BrokenCheck(self)
+
+
+@dataclass
+class _BrokenCheck:
+    counts: Broken
+
+    async def check(self, _task: Task) -> Ready | NotYet:
+        """See `Check`."""
+        self.counts.looks += 1
+        raise KeyError("a mistake")
+
+
+async def test_a_look_that_fails_by_a_mistake_of_ours_is_taken_again_ever_more_rarely(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    broken = Broken()
+    async with fake_world(make_check=broken.make_check) as fake:
+        await fake.issuer(solvers=[{"http01": {"ingress": {}}}])
+        await fake.issue()
+        await fake.world.advance(timedelta(minutes=1))
+        (challenge,) = await fake.challenges()
+        assert 5 < broken.looks < 15
+        assert "a mistake" in challenge.status.reason
+        assert "Traceback" in caplog.text
+
+
+SHORTEST, LONGEST = timedelta(seconds=0.05), timedelta(seconds=1)
+
+
+def test_a_quick_server_is_asked_as_soon_as_can_be() -> None:
+    pace = Pace()
+    for _ in range(200):
+        pace.asked(after=pace.delay, is_there=True)
+    assert pace.delay == SHORTEST
+
+
+def test_a_server_that_never_has_it_in_time_is_asked_after_a_second() -> None:
+    pace = Pace()
+    for _ in range(100):
+        pace.asked(after=pace.delay, is_there=False)
+    assert pace.delay == LONGEST
+
+
+@pytest.mark.parametrize("typical_s", [0.2, 0.5])
+def test_nearly_all_first_questions_find_the_verdict(typical_s: float) -> None:
+    chance, pace, delays = random.Random(7), Pace(), []
+    for _ in range(5_000):
+        took = timedelta(seconds=chance.uniform(0.5, 1.5) * typical_s)
+        delays.append(took <= pace.delay)
+        pace.asked(after=pace.delay, is_there=delays[-1])
+    assert 0.965 < sum(delays[1_000:]) / 4_000 < 0.995
+
+
+def test_sixty_that_were_asked_too_early_together_are_one_piece_of_news() -> None:
+    pace, after = Pace(), Pace().delay
+    for _ in range(60):
+        pace.asked(after=after, is_there=False)
+    assert pace.delay <= 1.5 * after

@@ -284,10 +284,7 @@ CASES: dict[str, tuple[Given, Did]] = {
         Given(SHOWING, work={"pause": replace(OURS, until=NOW)}),
         Did("check 0", {}, SHOWING),
     ),
-    "a time that the CA has named to an earlier process is kept": (
-        Given(meta=NAMED),
-        Did(wakes=NOW + HOUR),
-    ),
+    "a time that the CA has named to an earlier process is kept": (Given(meta=NAMED), Did(wakes=NOW + HOUR)),
     # Presented.
     "one that was read for its Order is presented": (Given(), Did("present check 0", {}, Presented(NOW))),
     "one of an earlier process is compared with the CA": (
@@ -300,13 +297,7 @@ CASES: dict[str, tuple[Given, Did]] = {
     ),
     "a comparison that failed is not taken for one": (
         Given(Prepared(), {"fetch": Unreachable("no response")}, SHOWN, work={"asked_at": None}),
-        Did(
-            "fetch troubled annotate write",
-            {"reason": "no response"},
-            Prepared(),
-            NOW + SECOND,
-            1,
-        ),
+        Did("fetch troubled annotate write", {"reason": "no response"}, Prepared(), NOW + SECOND, 1),
     ),
     "one that the CA does not offer is refused": (
         Given(answers={"is_described": False, "fetch": authorization("pending", challenges=())}),

@@ -497,8 +497,7 @@ CASES: dict[str, tuple[Given, Did]] = {
     ),
     "the CA gave the same order to another Order": (
         Given(
-            ca=NEW,
-            parts={"orders_at": (Order(metadata=ObjectMeta(name="first", namespace="m"), spec=SPEC),)},
+            ca=NEW, parts={"orders_at": (Order(metadata=ObjectMeta(name="first", namespace="m"), spec=SPEC),)}
         ),
         Did(
             "admit record new_order answered write",
@@ -554,10 +553,7 @@ CASES: dict[str, tuple[Given, Did]] = {
     "the CA has lost the authorization of each Challenge that failed": (
         placed({"fetch_order": at_ca("invalid")}, **LOST),
         fails(
-            "ensure fetch_order",
-            "errored",
-            "a.example.org: 404; another Order takes its place",
-            SUPERSEDED,
+            "ensure fetch_order", "errored", "a.example.org: 404; another Order takes its place", SUPERSEDED
         ),
     ),
     "all are proven, and the certificate is there immediately": (
@@ -598,10 +594,7 @@ CASES: dict[str, tuple[Given, Did]] = {
     "an authorization has expired since": (
         placed({"fetch_order": at_ca("invalid"), "fetch_authorization": authorization("expired")}, POLLED),
         fails(
-            "fetch_order fetch_authorization",
-            "errored",
-            f"{GONE}; another Order takes its place",
-            SUPERSEDED,
+            "fetch_order fetch_authorization", "errored", f"{GONE}; another Order takes its place", SUPERSEDED
         ),
     ),
     "it has, in the second order of a day": (
@@ -690,17 +683,13 @@ CASES: dict[str, tuple[Given, Did]] = {
         Did(
             "ensure finalize fetch_authorization fetch_authorization write ensure",
             {"authorizations": (READ, SECOND_READ)},
-            memory(
-                Placed(),
-                described=(SECOND_READ,),
-            ),
+            memory(Placed(), described=(SECOND_READ,)),
             NOW,
         ),
     ),
     "a name of which the CA requests no proof": (
         dataclasses.replace(
-            placed({"fetch_order": at_ca("pending"), "fetch_authorization": OMITTED}, SLOW),
-            spec=TWO,
+            placed({"fetch_order": at_ca("pending"), "fetch_authorization": OMITTED}, SLOW), spec=TWO
         ),
         fails(
             "fetch_order fetch_authorization",
@@ -721,11 +710,7 @@ CASES: dict[str, tuple[Given, Did]] = {
             fails("fetch_order download", "errored", f"the server returned a certificate {which}"),
         )
         for which, certificate, spec in (
-            (
-                "for another key",
-                downloaded("a.example.org", key=OTHER_KEY),
-                SPEC,
-            ),
+            ("for another key", downloaded("a.example.org", key=OTHER_KEY), SPEC),
             ("that has expired", downloaded("a.example.org", duration=HOUR), SPEC),
             ("without b.example.org", CERTIFICATE, WIDER),
         )
@@ -785,9 +770,7 @@ CASES: dict[str, tuple[Given, Did]] = {
     **{
         f"{problem}: the predecessor is not named": (
             Given(
-                memory=memory(failures=1),
-                spec=RENEWING,
-                ca={"new_order": refused(problem, status=status)},
+                memory=memory(failures=1), spec=RENEWING, ca={"new_order": refused(problem, status=status)}
             ),
             Did(
                 "directory admit replacement record new_order aki.serial",

@@ -6,6 +6,7 @@ import asyncio
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +14,18 @@ import pytest
 import pytest_asyncio
 
 from certwright.acme.protocol.messages import Action
+from certwright.acme.ratelimits.published import CaLimits, Limit, host_of
 from certwright.controllers.manager import Controllers
+from certwright.kit.rate_limit import Rate
 from certwright.kube.api import conditions
-from certwright.kube.api.core import EVENTS
+from certwright.kube.api.core import CONFIG_MAPS, EVENTS
 from certwright.kube.api.errors import Invalid
 from certwright.resources.operator_policy import OperatorPolicy
 from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES, CHALLENGES, CLUSTER_ISSUERS, ORDERS
 from support.acme_world import AcmeWorld, acme_world
 from support.bind import Bind, running_bind
 from support.pebble import Pebble, running_pebble, serving, shown
+from support.shifted import ShiftedClock
 from support.waiting import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -270,3 +274,35 @@ async def test_what_an_order_is_may_not_be_changed(world: AcmeWorld) -> None:
         await world.client.patch(
             ORDERS, order.metadata.name, "default", {"spec": {"dnsNames": ["other.example.org"]}}
         )
+
+
+_ALLOWED = 2
+_HOURS = timedelta(hours=4)
+
+
+async def how_many(world: AcmeWorld) -> tuple[int, int]:
+    """Of the Certificates those that are there, and those whose Orders wait for the limit."""
+    issued = (await world.client.list(CERTIFICATES)).items
+    orders = (await world.client.list(ORDERS)).items
+    expected = "Pebble allows 2 orders of this account in 4 hours"
+    return (
+        sum(conditions.is_true(certificate.status.conditions, "Ready") for certificate in issued),
+        sum(expected in order.status.reason for order in orders),
+    )
+
+
+async def test_orders_go_as_they_are_allowed_and_the_others_wait(pebble: Pebble) -> None:
+    clock = ShiftedClock()
+    limits = CaLimits(name="Pebble", limits={"newOrders": Limit(Rate(_ALLOWED, _HOURS))})
+    async with acme_world(pebble, clock=clock, limits={host_of(pebble.directory): limits}) as world:
+        await world.issuer()
+        names = ("a", "b", "c", "d")
+        for name in names:
+            await world.certificate(name, f"{name}.limits.example.org")
+        async with asyncio.timeout(120):
+            while await how_many(world) != (_ALLOWED, len(names) - _ALLOWED):  # noqa: ASYNC110 - as a user would
+                await asyncio.sleep(0.02)
+        clock.jump(_HOURS)
+        for name in names:
+            await world.ready(name)
+        assert (await world.client.list(CONFIG_MAPS, labels="certwright.io/acme-limits=true")).items

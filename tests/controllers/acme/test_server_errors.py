@@ -1,5 +1,6 @@
 """What becomes of an Order, its Certificate and its issuer by each type of error that RFC 8555 has, and by
-what no CA does on purpose.
+what no CA does on purpose. A CA's refusal of names delays no other names, and no text of a CA decides about a
+wait.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from certwright.acme.protocol.errors import PROBLEM_TYPES, Reaction
 from certwright.acme.protocol.messages import Action
 from certwright.kube.api import conditions
 from certwright.kube.api.core import SECRETS
-from certwright.resources.table import CERTIFICATES, CLUSTER_ISSUERS
+from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES, CLUSTER_ISSUERS
 from controllers.acme.fake_world import FakeWorld, fake_world
 
 # What a refusal of newOrder or finalize leads to:
@@ -385,3 +386,197 @@ async def test_a_certificate_that_does_not_match_is_never_stored(
     assert sentence in order.status.reason
     assert sentence in await fake.message_of()
     assert "web" not in await fake.secret_names()
+
+
+_BAD = 8
+
+
+def _refuse_names(fake: FakeWorld, action: Action, kind: str) -> None:
+    """Refuse requests of that kind that concern a name of `bad…`, as a healthy CA does."""
+    fake.ca.refuse(action, kind, "it is about the name", times=_BAD)
+
+
+async def _make_bad_names(fake: FakeWorld, where: str, kind: str) -> None:
+    actions = {"newOrder": Action.NEW_ORDER, "challenge": Action.CHALLENGE, "finalize": Action.FINALIZE}
+    if where in actions:
+        _refuse_names(fake, actions[where], kind)
+    for number in range(_BAD):
+        name = f"bad{number}.example.org"
+        if where == "verdict":
+            fake.ca.verdicts[name] = Refusal(kind, "it is about the name")
+        await fake.issue(f"bad{number}", name)
+    await fake.world.advance(timedelta(seconds=10))
+
+
+@pytest.mark.parametrize(
+    ("where", "kind"),
+    [
+        ("newOrder", "malformed"),
+        ("newOrder", "rejectedIdentifier"),
+        ("newOrder", "tomorrowsType"),
+        ("challenge", "malformed"),
+        ("verdict", "incorrectResponse"),
+        ("verdict", "unauthorized"),
+        ("verdict", "dns"),
+        ("verdict", "serverInternal"),
+        ("finalize", "caa"),
+        ("finalize", "badCSR"),
+    ],
+)
+async def test_bad_names_delay_no_other_name(fake: FakeWorld, where: str, kind: str) -> None:
+    await fake.issuer()
+    await _make_bad_names(fake, where, kind)
+    assert not any([await fake.world.is_ready(f"bad{number}") for number in range(_BAD)])
+    await fake.issue("good", "good.example.org")
+    await fake.world.advance(timedelta(seconds=2))
+    assert await fake.world.is_ready("good"), await fake.message_of(name="good")
+
+
+HOUR = timedelta(hours=1)
+
+
+async def reason_of(fake: FakeWorld) -> str:
+    condition = conditions.find((await fake.certificate()).status.conditions, "Issuing")
+    return condition.reason if condition else ""
+
+
+async def change(fake: FakeWorld, *names: str) -> None:
+    await fake.world.client.patch(CERTIFICATES, "web", "default", {"spec": {"dnsNames": list(names)}})
+    await fake.world.advance(timedelta(minutes=1))
+
+
+async def test_a_refused_name_waits_for_the_spec_and_names_the_field(fake: FakeWorld) -> None:
+    await fake.issuer()
+    fake.ca.refuse(Action.NEW_ORDER, "rejectedIdentifier", "not this one")
+    await fake.issue("web", "bad.example.org")
+    await fake.world.advance(31 * HOUR)
+    assert fake.ca.counted()[Action.NEW_ORDER] == 1
+    assert await reason_of(fake) == "InvalidRequest"
+    message = await fake.message_of()
+    assert "not this one" in message
+    assert "change spec.dnsNames: this CA refuses one of them" in message
+    await change(fake, "good.example.org")
+    assert fake.ca.counted()[Action.NEW_ORDER] == 2
+    assert await fake.world.is_ready("web")
+
+
+async def test_a_changed_issuer_is_asked_again_at_the_designs_time(fake: FakeWorld) -> None:
+    await fake.issuer()
+    fake.ca.refuse(Action.NEW_ORDER, "rejectedIdentifier", "not this one")
+    await fake.issue()
+    await fake.world.advance(timedelta(minutes=5))
+    change = {"spec": {"acme": {"email": "other@example.org"}}}
+    await fake.world.client.patch(CLUSTER_ISSUERS, "acme", "", change)
+    await fake.world.advance(timedelta(minutes=54))
+    assert fake.ca.counted()[Action.NEW_ORDER] == 1
+    await fake.world.advance(timedelta(minutes=2))
+    assert await fake.world.is_ready("web")
+
+
+async def test_a_proof_that_failed_is_tried_again_after_an_hour(fake: FakeWorld) -> None:
+    await fake.issuer()
+    fake.ca.refuse(Action.NEW_ORDER, "dns", "no such name")
+    await fake.issue()
+    await fake.world.advance(timedelta(minutes=59))
+    assert fake.ca.counted()[Action.NEW_ORDER] == 1
+    assert await reason_of(fake) == "Failed"
+    await fake.world.advance(timedelta(minutes=2))
+    assert await fake.world.is_ready("web")
+
+
+_FORGED = "the page says: gone; not before 2026-01-07T00:00:00Z"
+
+
+def _placed(fake: FakeWorld) -> int:
+    return fake.ca.counted()[Action.NEW_ORDER]
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+async def test_a_time_inside_a_detail_does_not_delay_the_next_attempt(
+    fake: FakeWorld, restarts: bool
+) -> None:
+    await fake.issuer()
+    fake.ca.verdicts["a.example.org"] = Refusal("unauthorized", _FORGED)
+    await fake.issue()
+    del fake.ca.verdicts["a.example.org"]
+    if restarts:
+        await fake.start()
+    await fake.world.advance(timedelta(minutes=61))
+    assert await fake.world.is_ready("web")
+
+
+async def test_a_time_inside_a_detail_does_not_delay_an_order_after_a_restart(fake: FakeWorld) -> None:
+    await fake.issuer()
+    fake.ca.refuse(Action.NEW_ORDER, "serverInternal", _FORGED, status=503)
+    await fake.issue()
+    await fake.start()
+    await fake.world.advance(timedelta(minutes=1))
+    assert await fake.world.is_ready("web")
+
+
+async def test_a_type_inside_a_detail_is_not_the_cause(fake: FakeWorld) -> None:
+    await fake.issuer()
+    fake.ca.verdicts["a.example.org"] = Refusal("", "")
+    fake.ca.refuse(Action.NEW_ORDER, "dns", "no such name [rejectedIdentifier] [rateLimited]")
+    await fake.issue()
+    issuing = [
+        condition for condition in (await fake.certificate()).status.conditions if condition.type == "Issuing"
+    ]
+    assert issuing[0].reason == "Failed"
+
+
+async def test_the_named_time_outlives_a_restart(fake: FakeWorld) -> None:
+    await fake.issuer()
+    fake.ca.refuse(Action.NEW_ORDER, "serverInternal", status=503, retry_after="7200")
+    await fake.issue()
+    await fake.start()
+    await fake.world.advance(timedelta(minutes=115))
+    assert _placed(fake) == 1
+    await fake.world.advance(timedelta(minutes=10))
+    assert await fake.world.is_ready("web")
+
+
+@pytest.mark.parametrize("action", [Action.NEW_ORDER, Action.CHALLENGE])
+async def test_a_retry_after_is_obeyed_for_a_week_at_most(fake: FakeWorld, action: Action) -> None:
+    await fake.issuer()
+    fake.ca.refuse(action, "serverInternal", status=503, retry_after="315360000")
+    await fake.issue()
+    await fake.world.advance(timedelta(days=6))
+    assert not await fake.world.is_ready("web")
+    await fake.world.advance(timedelta(days=1, minutes=5))
+    assert await fake.world.is_ready("web")
+
+
+async def test_a_changed_spec_is_tried_immediately_after_the_failed_request_was_deleted(
+    fake: FakeWorld,
+) -> None:
+    await fake.issuer()
+    fake.ca.refuse(Action.NEW_ORDER, "dns", "no such name")
+    await fake.issue()
+    await fake.world.client.delete(CERTIFICATE_REQUESTS, "web-1", "default")
+    await fake.world.advance(timedelta(minutes=2))
+    assert _placed(fake) == 1
+    await fake.world.client.patch(
+        CERTIFICATES, "web", "default", {"spec": {"dnsNames": ["good.example.org"]}}
+    )
+    await fake.world.advance(timedelta(seconds=5))
+    assert await fake.world.is_ready("web")
+
+
+async def test_a_clock_that_was_behind_at_start_causes_no_storm(fake: FakeWorld) -> None:
+    await fake.issuer()
+    for number in range(12):
+        name = f"web{number}.example.org"
+        fake.ca.verdicts[name] = Refusal("dns", "no such name")
+        await fake.issue(f"web{number}", name)
+    await fake.world.advance(timedelta(minutes=1))
+    right = fake.world.clock.now()
+    placed = _placed(fake)
+    await fake.world.stop_controllers()
+    fake.world.clock.set_now(right - timedelta(hours=2))
+    await fake.start()
+    await fake.world.advance(timedelta(seconds=4))
+    fake.world.clock.set_now(right + timedelta(seconds=10))
+    await fake.world.settle()
+    await fake.world.advance(timedelta(minutes=50))
+    assert _placed(fake) == placed

@@ -1,4 +1,5 @@
-"""The Challenge objects of Orders: created, compared with what an Order needs, and deleted."""
+"""The Challenges of an Order: which it needs, with which solver and name, and how they are created and
+deleted."""
 
 from __future__ import annotations
 
@@ -31,8 +32,6 @@ from certwright.resources.acme import ACMEAuthorization, Challenge, ChallengeSpe
 from certwright.resources.ingress import EXPERIMENTAL_LISTENER_SETS, GATEWAY_GROUP
 from certwright.resources.solver import (
     CHALLENGE_TYPES,
-    HTTP01Gateway,
-    HTTP01Ingress,
     ParentRef,
     Selector,
     Solver,
@@ -41,7 +40,7 @@ from certwright.resources.table import CHALLENGES, ORDERS
 
 
 class OrderChallenges:
-    """`challenges_of` gives the Challenges that an Order owns."""
+    """Creates and deletes the Challenges of Orders. `challenges_of` gives those that an Order owns."""
 
     def __init__(
         self,
@@ -123,20 +122,50 @@ class ChallengeChanged(NoSolver):
     """An admission webhook has made a new Challenge useless, so that it was deleted."""
 
 
-class _Choice(msgspec.Struct, frozen=True):
-    solver: Solver
-    url: str
-    token: str
-    type: str
-
-
 def needed_challenges(order: Order, solvers: Sequence[Solver], shown_for: ShownFor) -> list[Challenge]:
-    """The Challenges, by names that are the same whenever this is asked. Raises `NoSolver`."""
-    return [
-        _challenge(order, authorization, _choose(order, authorization, solvers), shown_for)
-        for authorization in order.status.authorizations
-        if authorization.initial_state != "valid"
-    ]
+    """The Challenges, one for each name that the server has not validated yet, by names that are the same
+    whenever this is asked. Raises `NoSolver`."""
+    meta, needed = order.metadata, []
+    for authorization in order.status.authorizations:
+        if authorization.initial_state == "valid":
+            continue
+        name = full_name(authorization)
+        offered = {TYPES[item.type]: item for item in authorization.challenges if item.type in TYPES}
+        solver = choose(solvers, name=name, labels=meta.labels, offered=offered)
+        if solver is None:
+            listed = ", ".join(item.type for item in authorization.challenges) or "no challenge at all"
+            raise NoSolver(
+                f"no solver of the issuer fits {name}, for which the server offers {listed}; add one to "
+                "spec.acme.solvers, or widen its selector"
+            )
+        chosen = offered[solver.challenge_type]
+        solver = overridden(solver, meta.annotations, meta.namespace)
+        spec = ChallengeSpec(
+            url=chosen.url,
+            authorization_url=authorization.url,
+            dns_name=authorization.identifier,
+            wildcard=bool(authorization.wildcard),
+            type=solver.challenge_type,
+            token=chosen.token,
+            key=shown_for(chosen.type, chosen.token),
+            solver=solver,
+            issuer_ref=order.spec.issuer_ref,
+        )
+        # The name of such a record depends on the account, which a clean-up needs after the issuer is gone.
+        account = meta.annotations.get(names.ACME_ACCOUNT) if spec.type == "DNS-ACCOUNT-01" else None
+        needed.append(
+            Challenge(
+                metadata=ObjectMeta(
+                    name=challenge_name(meta.name, spec),
+                    namespace=meta.namespace,
+                    annotations={names.ACME_ACCOUNT: account} if account else {},
+                    owner_references=(controller_reference(ORDERS, meta),),
+                    finalizers=(names.ACME_FINALIZER,) if has_outside_state(solver) else (),
+                ),
+                spec=spec,
+            )
+        )
+    return needed
 
 
 def claim_same(desired: Challenge, current: dict[str, Challenge], order: str) -> Challenge | None:
@@ -165,61 +194,9 @@ def has_outside_state(solver: Solver) -> bool:
     return solver.tls_alpn01 is None and solver.dns_persist01 is None
 
 
-def _choose(order: Order, authorization: ACMEAuthorization, solvers: Sequence[Solver]) -> _Choice:
-    name = full_name(authorization)
-    offered = {
-        TYPES[challenge.type]: challenge for challenge in authorization.challenges if challenge.type in TYPES
-    }
-    solver = choose(solvers, name=name, labels=order.metadata.labels, offered=offered)
-    if solver is None:
-        message = ", ".join(challenge.type for challenge in authorization.challenges) or "no challenge at all"
-        raise NoSolver(
-            f"no solver of the issuer fits {name}, for which the server offers {message}; add one to "
-            "spec.acme.solvers, or widen its selector"
-        )
-    chosen = offered[solver.challenge_type]
-    solver = overridden(solver, order.metadata.annotations, order.metadata.namespace)
-    return _Choice(solver, chosen.url, chosen.token, chosen.type)
-
-
 def full_name(authorization: ACMEAuthorization) -> str:
     """The name with its `*.`, as it was ordered."""
     return f"*.{authorization.identifier}" if authorization.wildcard else authorization.identifier
-
-
-def _challenge(
-    order: Order, authorization: ACMEAuthorization, choice: _Choice, shown_for: ShownFor
-) -> Challenge:
-    spec = ChallengeSpec(
-        url=choice.url,
-        authorization_url=authorization.url,
-        dns_name=authorization.identifier,
-        wildcard=bool(authorization.wildcard),
-        type=choice.solver.challenge_type,
-        token=choice.token,
-        key=shown_for(choice.type, choice.token),
-        solver=choice.solver,
-        issuer_ref=order.spec.issuer_ref,
-    )
-    return Challenge(
-        metadata=ObjectMeta(
-            name=challenge_name(order.metadata.name, spec),
-            namespace=order.metadata.namespace,
-            annotations=_account(order, spec),
-            owner_references=(controller_reference(ORDERS, order.metadata),),
-            finalizers=(names.ACME_FINALIZER,) if has_outside_state(choice.solver) else (),
-        ),
-        spec=spec,
-    )
-
-
-def _account(order: Order, spec: ChallengeSpec) -> dict[str, str]:
-    """The account that the name of the record depends on, for a clean-up after the issuer is gone."""
-    account = order.metadata.annotations.get(names.ACME_ACCOUNT, "")
-    return {names.ACME_ACCOUNT: account} if account and spec.type == "DNS-ACCOUNT-01" else {}
-
-
-_NO_SELECTOR = (0, 0, 0)
 
 
 def choose(
@@ -233,38 +210,32 @@ def choose(
 
     Its type of challenge must be among those `offered` (`HTTP-01`), and its whole selector must match. Of
     several the most exact one is taken: the name itself before a zone, a longer zone before a shorter one,
-    more labels before fewer, the first one listed before later ones.
+    more labels before fewer, the first one listed before later ones. Source: cert-manager
+    `pkg/util/solverpicker`.
     """
     fitting = [solver for solver in solvers if solver.challenge_type in offered]
-    ranked = [(rank, solver) for solver in fitting if (rank := _rank(solver.selector, name, labels))]
+    ranked = [(rank, solver) for solver in fitting if (rank := _rank(solver.selector, name.lower(), labels))]
     # `max` takes the first of equals.
     return max(ranked, key=lambda pair: pair[0])[1] if ranked else None
 
 
-def _rank(selector: Selector | None, name: str, labels: Mapping[str, str]) -> tuple[int, int, int] | None:
+def _rank(selector: Selector | None, name: str, labels: Mapping[str, str]) -> tuple[bool, int, int] | None:
     """How exact a match is; None: no match."""
     if selector is None:
-        return _NO_SELECTOR
+        return False, 0, 0
     if any(labels.get(key) != value for key, value in selector.match_labels.items()):
         return None
-    names, zones = len(selector.dns_names), len(selector.dns_zones)
-    exact = _same(name, selector.dns_names) if names else False
-    zone = _longest_zone(name, selector.dns_zones) if zones else 0
-    if (names and not exact) or (zones and not zone):
+    is_named = name in (other.lower().rstrip(".") for other in selector.dns_names)
+    plain = f".{name.removeprefix('*.')}"
+    zones = (zone.lower().strip(".") for zone in selector.dns_zones)
+    longest = max((len(zone) for zone in zones if zone and plain.endswith(f".{zone}")), default=0)
+    if (selector.dns_names and not is_named) or (selector.dns_zones and not longest):
         return None
-    return (int(exact), zone, len(selector.match_labels))
+    return is_named, longest, len(selector.match_labels)
 
 
-def _same(name: str, names: Iterable[str]) -> bool:
-    return name.lower() in (other.lower().rstrip(".") for other in names)
-
-
-def _longest_zone(name: str, zones: Iterable[str]) -> int:
-    plain = f".{name.lower().removeprefix('*.')}"
-    matching = (zone.lower().strip(".") for zone in zones)
-    return max((len(zone) for zone in matching if zone and plain.endswith(f".{zone}")), default=0)
-
-
+# Names of Orders and Challenges are the same for the same content, so that none is created twice. Source:
+# cert-manager `pkg/api/util/names.go` (`ComputeName`), `pkg/controller/acmeorders/util.go`.
 _OFFSET, _PRIME, _MASK = 0x811C9DC5, 0x01000193, 0xFFFFFFFF
 _STEM = 52
 
@@ -287,13 +258,13 @@ def order_name(request_name: str, spec: OrderSpec) -> str:
     The hash excludes the signing request and covers JSON as Go writes it: cert-manager finds its Orders by
     these names, and would order once more where it takes over from us.
     """
-    rest = _json(msgspec.structs.replace(spec, request=b""))
+    rest = msgspec.json.encode(msgspec.structs.replace(spec, request=b""))
     return _name(request_name, b'{"request":null,' + rest[1:].removeprefix(b'"request":"",'))
 
 
 def challenge_name(order: str, spec: ChallengeSpec) -> str:
     """The name of a Challenge of that Order."""
-    return _name(order, _json(spec))
+    return _name(order, msgspec.json.encode(spec))
 
 
 def _name(prefix: str, content: bytes) -> str:
@@ -301,39 +272,24 @@ def _name(prefix: str, content: bytes) -> str:
     return f"{prefix[:_STEM].rstrip('-.')}-{fnv32(content)}"
 
 
-def _json(spec: OrderSpec | ChallengeSpec) -> bytes:
-    return msgspec.json.encode(spec)
-
-
 def overridden(solver: Solver, annotations: Mapping[str, str], namespace: str) -> Solver:
     """The solver as the annotations of an Order of that namespace, which are those of its Certificate, change
-    it."""
+    it. Source: cert-manager documentation, "Supported Annotations"; `pkg/controller/acmeorders/util.go`."""
     http01 = solver.http01
     if http01 is None:
         return solver
-    if http01.ingress is not None:
-        return replace(solver, http01=replace(http01, ingress=_ingress(http01.ingress, annotations)))
-    if http01.gateway_http_route is not None:
-        route = _route(http01.gateway_http_route, annotations, namespace)
-        return replace(solver, http01=replace(http01, gateway_http_route=route))
-    return solver
-
-
-def _ingress(ingress: HTTP01Ingress, annotations: Mapping[str, str]) -> HTTP01Ingress:
-    if name := annotations.get(known.OVERRIDE_NAME):
-        return replace(ingress, name=name, class_=None, ingress_class_name=None)
-    if class_name := annotations.get(known.OVERRIDE_CLASS_NAME):
-        return replace(ingress, name="", class_=None, ingress_class_name=class_name)
-    if class_ := annotations.get(known.OVERRIDE_CLASS):
-        return replace(ingress, name="", class_=class_, ingress_class_name=None)
-    return ingress
-
-
-def _route(route: HTTP01Gateway, annotations: Mapping[str, str], namespace: str) -> HTTP01Gateway:
-    """With the annotations' parent beside those of the solver, unless it is one of them."""
-    name = annotations.get(known.PARENT_NAME)
-    if not name:
-        return route
+    if (ingress := http01.ingress) is not None:
+        if name := annotations.get(known.OVERRIDE_NAME):
+            ingress = replace(ingress, name=name, class_=None, ingress_class_name=None)
+        elif class_name := annotations.get(known.OVERRIDE_CLASS_NAME):
+            ingress = replace(ingress, name="", class_=None, ingress_class_name=class_name)
+        elif class_ := annotations.get(known.OVERRIDE_CLASS):
+            ingress = replace(ingress, name="", class_=class_, ingress_class_name=None)
+        return replace(solver, http01=replace(http01, ingress=ingress))
+    route, name = http01.gateway_http_route, annotations.get(known.PARENT_NAME)
+    if route is None or not name:
+        return solver
+    # The annotations' parent stands beside those of the solver, unless it is one of them.
     kind = annotations.get(known.PARENT_KIND) or None
     parent = ParentRef(
         group=EXPERIMENTAL_LISTENER_SETS.group if kind == EXPERIMENTAL_LISTENER_SETS.kind else None,
@@ -342,8 +298,9 @@ def _route(route: HTTP01Gateway, annotations: Mapping[str, str], namespace: str)
         name=name,
     )
     if any(_identity(other, namespace) == _identity(parent, namespace) for other in route.parent_refs):
-        return route
-    return replace(route, parent_refs=(*route.parent_refs, parent))
+        return solver
+    route = replace(route, parent_refs=(*route.parent_refs, parent))
+    return replace(solver, http01=replace(http01, gateway_http_route=route))
 
 
 def _identity(parent: ParentRef, namespace: str) -> tuple[str, str, str, str]:
@@ -352,12 +309,8 @@ def _identity(parent: ParentRef, namespace: str) -> tuple[str, str, str, str]:
     return group, parent.kind or "Gateway", parent.namespace or namespace, parent.name
 
 
-IsProven = Callable[[Challenge], bool]
-"""Whether the CA has called the challenge valid, though its status may not say so yet."""
-
-
 def with_the_last(
-    caches: Caches, is_proven: IsProven, enqueue_order: Callable[[Challenge], None]
+    caches: Caches, is_proven: Callable[[Challenge], bool], enqueue_order: Callable[[Challenge], None]
 ) -> Callable[[Challenge], None]:
     """As `enqueue_order`, but not while other names keep the Order waiting, because it would read through all
     of them at each. An Order that shows a reason is enqueued for each."""
@@ -371,12 +324,9 @@ def with_the_last(
 
     def has_open_names(order: Order) -> bool:
         # The youngest are mostly the last to be proven.
-        return any(map(is_open, reversed(caches.challenges_of(order.metadata))))
-
-    def is_open(challenge: Challenge) -> bool:
-        """Whether the challenge will enqueue its Order some time: it has not ended, and is not being
-        deleted."""
-        is_over = challenge.status.is_final or challenge.metadata.deletion_timestamp is not None
-        return not is_over and not is_proven(challenge)
+        return any(
+            not (item.status.is_final or item.metadata.deletion_timestamp is not None or is_proven(item))
+            for item in reversed(caches.challenges_of(order.metadata))
+        )
 
     return enqueue

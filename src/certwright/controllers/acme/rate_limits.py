@@ -1,4 +1,4 @@
-"""Rate limit ledgers of this process, one per CA: fed by Orders and Challenges, stored in ConfigMaps.
+"""Rate limits of CAs: a ledger per CA, fed by Orders and Challenges, and stored in a ConfigMap.
 
 A ConfigMap per CA and not per account, because the CAs count certificates of a domain over all accounts; and
 one for all shards, because they use the same limits (`shared_ledger.py`).
@@ -50,127 +50,11 @@ if TYPE_CHECKING:
     from certwright.acme.protocol.errors import Refused
 
 
+_MICRO: Final = timedelta(microseconds=1)
 # How long ago a CA may have issued for the same names for the next order to count as a renewal: Boulder's.
 _RENEWAL_WITHIN: Final = timedelta(days=120)
 # CAs date their certificates back: Let's Encrypt by an hour.
 _BACKDATED: Final = timedelta(hours=1)
-
-
-class OrderUsage:
-    """Finds the earlier Orders of a Certificate in `caches`."""
-
-    def __init__(self, caches: Caches, clock: Clock) -> None:
-        self._caches = caches
-        self._clock = clock
-
-    def asking(self, order: Order, account: str, *, replaces: bool) -> Asking:
-        """What the Order asks for. `replaces`: it names the certificate that it replaces."""
-        meta = order.metadata
-        return Asking(
-            uid=meta.uid,
-            account=account,
-            identifiers=_identifiers(order.spec),
-            since=meta.creation_timestamp or self._clock.now(),
-            replaces=replaces,
-            renewal=not replaces and self._is_renewal(order),
-        )
-
-    def _is_renewal(self, order: Order) -> bool:
-        """Whether an earlier Order of the same Certificate got one for just these names, there and lately."""
-        certificate = order.metadata.annotations.get(names.CERTIFICATE_NAME)
-        if not certificate:
-            return False
-        now, identifiers = self._clock.now(), set(_identifiers(order.spec))
-        oldest, born = now - _RENEWAL_WITHIN, order.metadata.creation_timestamp or now
-        return any(
-            other.status.state == "valid"
-            and other.metadata.uid != order.metadata.uid
-            and other.spec.issuer_ref == order.spec.issuer_ref
-            and oldest < (other.metadata.creation_timestamp or oldest) <= born
-            and set(_identifiers(other.spec)) == identifiers
-            for other in self._caches.orders_for_certificate(
-                owner_value(order.metadata.namespace, certificate)
-            )
-        )
-
-    def seen(self, order: Order, account: str, *, is_newer: bool) -> Seen:
-        """What the Order shows after a restart. `is_newer`: it has changed since the ledger was written."""
-        now, status = self._clock.now(), order.status
-        by = now
-        if status.state == "valid":
-            by = min(now, _issued_by(status.certificate, now))
-        elif status.is_final:
-            by = status.failure_time or now
-        end = ISSUED if status.state == "valid" else FAILED if status.is_final else ""
-        asking = self.asking(order, account, replaces=bool(order.spec.replaces))
-        return Seen(asking, is_newer, bool(status.url), end, by, by)
-
-
-def count(ledger: Ledger, order: Order, now: datetime, *, is_gone: bool) -> None:
-    """Record what the Order's present state means for the limits."""
-    uid = order.metadata.uid
-    if not is_gone and order.status.url:
-        ledger.placed(uid, now)
-    if not is_gone and order.status.is_final:
-        end = ledger.issued if order.status.state == "valid" else ledger.failed
-        end(uid, now)
-    if is_gone or order.status.is_final:
-        ledger.forget(uid, now)
-
-
-def _identifiers(spec: OrderSpec) -> tuple[str, ...]:
-    identifiers = (*spec.dns_names, *spec.ip_addresses, *((spec.common_name,) if spec.common_name else ()))
-    return tuple(dict.fromkeys(identifiers))
-
-
-def _issued_by(pem: bytes, now: datetime) -> datetime:
-    """A moment by which the certificate had been issued."""
-    try:
-        return read_certificate(pem).not_before + _BACKDATED
-    except PkiError:
-        return now
-
-
-class AccountLimits:
-    """See `AccountLimit`. `ledger_of` gives the loaded ledger of a server, `save_later` schedules the write
-    of a changed one."""
-
-    def __init__(
-        self,
-        ledger_of: Callable[[str], Awaitable[SharedLedger]],
-        save_later: Callable[[SharedLedger], None],
-        now: Callable[[], datetime],
-    ) -> None:
-        self._ledger_of = ledger_of
-        self._save_later = save_later
-        self._now = now
-        self._attempts: dict[str, list[tuple[SharedLedger, str]]] = {}
-
-    async def admit(self, server: str) -> tuple[str, datetime] | None:
-        """See `AccountLimit`."""
-        shared = await self._ledger_of(server)
-        uid, now = f"account-{new_uid()}", self._now()
-        self._attempts.setdefault(server, []).append((shared, uid))
-        try:
-            answer = await shared.reserve(lambda ledger: ledger.admit_account(uid, now))
-        except BaseException:
-            self.ended(server, is_made=False)
-            raise
-        if not isinstance(answer, WaitUntil):
-            return None
-        self._attempts[server].remove((shared, uid))
-        return answer.sentence, answer.moment
-
-    def ended(self, server: str, *, is_made: bool) -> None:
-        """See `AccountLimit`."""
-        # Which of several attempts at one server it was makes no difference.
-        shared, uid = self._attempts[server].pop()
-        now = self._now()
-        shared.change(lambda ledger: ledger.account_ended(uid, now, is_made=is_made))
-        self._save_later(shared)
-
-
-_MICRO: Final = timedelta(microseconds=1)
 _SAVE_WITHIN: Final = timedelta(seconds=30)
 # The maximum age of other shards' writes when an order asks. The write itself checks the limits; this is for
 # what another shard has just learned from a refusal.
@@ -200,9 +84,12 @@ class _Book:
     tidied_at: datetime | None = None
 
 
-class Ledgers:
-    """Admits new orders, and records what becomes of them. The ConfigMaps lie in `namespace`; `chosen` is
-    what the user configures for CAs, `sharing` which Orders are this replica's."""
+class RateLimits:
+    """The rate limits of all CAs: admits new orders, and records what becomes of them.
+
+    The ConfigMaps are in `namespace`; `chosen` is what the user configures for CAs, `sharing` which Orders
+    are this replica's.
+    """
 
     def __init__(
         self,
@@ -218,7 +105,6 @@ class Ledgers:
         self._client = client
         self._caches = caches
         self._clock = clock
-        self._usage = OrderUsage(caches, clock)
         self._find_issuer = find_issuer
         self._namespace = namespace
         self._chosen = chosen
@@ -250,7 +136,7 @@ class Ledgers:
     async def admit(self, order: Order, issuer: ResolvedIssuer, replaces: bool) -> Wait | None:
         """Whether the CA's limits allow a new order now; a `Wait` until they do. Raises `Unreachable`."""
         book = await self._book(issuer.spec.server)
-        asking = self._usage.asking(order, issuer.client.kid, replaces=replaces)
+        asking = self._asking(order, issuer.client.kid, replaces=replaces)
         self._know(book, order, asking.account)
         now = self._clock.now()
         if book.tidied_at is None or now - book.tidied_at > _TIDY_EVERY:
@@ -268,7 +154,7 @@ class Ledgers:
         book = self._books.get(issuer.spec.server)
         if book is None or not book.is_loaded:
             return None
-        asking = self._usage.asking(order, issuer.client.kid, replaces=replaces)
+        asking = self._asking(order, issuer.client.kid, replaces=replaces)
         answer = book.shared.ledger.limit_of(asking, self._clock.now())
         return None if answer is None else Wait(answer.sentence, answer.moment, names_time=True)
 
@@ -278,7 +164,7 @@ class Ledgers:
         book = self._books.get(issuer.spec.server)
         if book is None or not book.is_loaded:
             return True
-        asking = self._usage.asking(order, issuer.client.kid, replaces=bool(order.spec.replaces))
+        asking = self._asking(order, issuer.client.kid, replaces=bool(order.spec.replaces))
         text, until, now = str(error), error.retry_after, self._clock.now()
         concerns_others = True
 
@@ -311,8 +197,18 @@ class Ledgers:
         book = self._book_of.get(order.metadata.uid)
         if book is None:
             return
-        now = self._clock.now()
-        book.shared.change(lambda ledger: count(ledger, order, now, is_gone=new is None))
+        uid, now, is_gone = order.metadata.uid, self._clock.now(), new is None
+
+        def count(ledger: Ledger) -> None:
+            if not is_gone and order.status.url:
+                ledger.placed(uid, now)
+            if not is_gone and order.status.is_final:
+                end = ledger.issued if order.status.state == "valid" else ledger.failed
+                end(uid, now)
+            if is_gone or order.status.is_final:
+                ledger.forget(uid, now)
+
+        book.shared.change(count)
         if new is None or new.status.is_final:
             for known_orders in (book.keys, book.accounts, self._book_of):
                 known_orders.pop(order.metadata.uid, None)
@@ -336,12 +232,74 @@ class Ledgers:
         for book in self._books.values():
             book.shared.revision = max(book.shared.revision, revision)
 
+    # --- what an Order uses of the limits -------------------------------------------------------------------
+
+    def _asking(self, order: Order, account: str, *, replaces: bool) -> Asking:
+        """What the Order asks for. `replaces`: it names the certificate that it replaces."""
+        meta = order.metadata
+        return Asking(
+            uid=meta.uid,
+            account=account,
+            identifiers=_identifiers(order.spec),
+            since=meta.creation_timestamp or self._clock.now(),
+            replaces=replaces,
+            renewal=not replaces and self._is_renewal(order),
+        )
+
+    def _is_renewal(self, order: Order) -> bool:
+        """Whether an earlier Order of the same Certificate got one for just these names, there and lately."""
+        certificate = order.metadata.annotations.get(names.CERTIFICATE_NAME)
+        if not certificate:
+            return False
+        now, identifiers = self._clock.now(), set(_identifiers(order.spec))
+        oldest, born = now - _RENEWAL_WITHIN, order.metadata.creation_timestamp or now
+        return any(
+            other.status.state == "valid"
+            and other.metadata.uid != order.metadata.uid
+            and other.spec.issuer_ref == order.spec.issuer_ref
+            and oldest < (other.metadata.creation_timestamp or oldest) <= born
+            and set(_identifiers(other.spec)) == identifiers
+            for other in self._caches.orders_for_certificate(
+                owner_value(order.metadata.namespace, certificate)
+            )
+        )
+
+    def _seen(self, order: Order, account: str, *, is_newer: bool) -> Seen:
+        """What the Order shows after a restart. `is_newer`: it has changed since the ledger was written."""
+        now, status = self._clock.now(), order.status
+        by = now
+        if status.state == "valid":
+            # An unreadable certificate counts as issued now.
+            with suppress(PkiError):
+                by = min(now, read_certificate(status.certificate).not_before + _BACKDATED)
+        elif status.is_final:
+            by = status.failure_time or now
+        end = ISSUED if status.state == "valid" else FAILED if status.is_final else ""
+        asking = self._asking(order, account, replaces=bool(order.spec.replaces))
+        return Seen(asking, is_newer, bool(status.url), end, by, by)
+
     # --- loading ------------------------------------------------------------------------------------------
 
     async def _book(self, server: str) -> _Book:
         book = self._books.get(server)
         if book is None:
-            book = self._books[server] = self._new_book(server)
+            keys: dict[str, ObjectKey] = {}
+
+            def wake(uid: str) -> None:
+                if (key := keys.get(uid)) is not None:
+                    self._wake(key)
+
+            shared = SharedLedger(
+                server,
+                published.limits_of(server, self._chosen),
+                wake,
+                client=self._client,
+                clock=self._clock,
+                namespace=self._namespace,
+                own=self._sharing.own.keys(),
+                everyone=self._sharing.everyone,
+            )
+            book = self._books[server] = _Book(shared, keys)
         if not book.is_loaded:
             async with book.loading:
                 if not book.is_loaded:
@@ -349,25 +307,6 @@ class Ledgers:
         elif book.shared.is_shared:
             await book.shared.refresh(_FRESH_S)
         return book
-
-    def _new_book(self, server: str) -> _Book:
-        keys: dict[str, ObjectKey] = {}
-
-        def wake(uid: str) -> None:
-            if (key := keys.get(uid)) is not None:
-                self._wake(key)
-
-        shared = SharedLedger(
-            server,
-            published.limits_of(server, self._chosen),
-            wake,
-            client=self._client,
-            clock=self._clock,
-            namespace=self._namespace,
-            own=self._sharing.own.keys(),
-            everyone=self._sharing.everyone,
-        )
-        return _Book(shared, keys)
 
     async def _load(self, book: _Book) -> None:
         is_saved = await book.shared.load()
@@ -385,7 +324,7 @@ class Ledgers:
             counted_to[order.metadata.uid] = revision, account
             is_newer = revision_of(order) > revision
             if is_newer or order.metadata.uid in flights or not order.status.is_final:
-                seen.append(self._usage.seen(order, account, is_newer=is_newer))
+                seen.append(self._seen(order, account, is_newer=is_newer))
         now = self._clock.now()
         book.shared.change(lambda ledger: catch_up(ledger, seen, now))
         self._abandon_deleted(book, _MAY_ARRIVE if book.shared.is_shared else timedelta(0))
@@ -426,17 +365,15 @@ class Ledgers:
     def _save_later(self, book: _Book) -> None:
         if book.shared.has_changed and book.is_loaded and not book.is_planned:
             book.is_planned = True
-            self._tasks.start(self._save_in_time(book), name=f"ledger of {book.shared.server}")
 
-    async def _save_in_time(self, book: _Book) -> None:
-        while True:
-            await self._clock.sleep(_SAVE_WITHIN.total_seconds())
-            try:
-                await book.shared.commit()
-            except Unreachable:
-                continue
-            book.is_planned = False
-            return
+            async def save() -> None:
+                while book.is_planned:
+                    await self._clock.sleep(_SAVE_WITHIN.total_seconds())
+                    with suppress(Unreachable):
+                        await book.shared.commit()
+                        book.is_planned = False
+
+            self._tasks.start(save(), name=f"ledger of {book.shared.server}")
 
     def _save_now(self, book: _Book) -> None:
         """Write soon what the other shards must learn before they order."""
@@ -460,3 +397,47 @@ class Ledgers:
             with suppress(Unreachable):
                 await book.shared.refresh(_FRESH_S)
         book.is_active = False
+
+
+class AccountLimits:
+    """The limits of new accounts: an `AccountLimit`. `ledger_of` gives the loaded ledger of a server,
+    `save_later` schedules the write of a changed one."""
+
+    def __init__(
+        self,
+        ledger_of: Callable[[str], Awaitable[SharedLedger]],
+        save_later: Callable[[SharedLedger], None],
+        now: Callable[[], datetime],
+    ) -> None:
+        self._ledger_of = ledger_of
+        self._save_later = save_later
+        self._now = now
+        self._attempts: dict[str, list[tuple[SharedLedger, str]]] = {}
+
+    async def admit(self, server: str) -> tuple[str, datetime] | None:
+        """See `AccountLimit`."""
+        shared = await self._ledger_of(server)
+        uid, now = f"account-{new_uid()}", self._now()
+        self._attempts.setdefault(server, []).append((shared, uid))
+        try:
+            answer = await shared.reserve(lambda ledger: ledger.admit_account(uid, now))
+        except BaseException:
+            self.ended(server, is_made=False)
+            raise
+        if not isinstance(answer, WaitUntil):
+            return None
+        self._attempts[server].remove((shared, uid))
+        return answer.sentence, answer.moment
+
+    def ended(self, server: str, *, is_made: bool) -> None:
+        """See `AccountLimit`."""
+        # Which of several attempts at one server it was makes no difference.
+        shared, uid = self._attempts[server].pop()
+        now = self._now()
+        shared.change(lambda ledger: ledger.account_ended(uid, now, is_made=is_made))
+        self._save_later(shared)
+
+
+def _identifiers(spec: OrderSpec) -> tuple[str, ...]:
+    identifiers = (*spec.dns_names, *spec.ip_addresses, *((spec.common_name,) if spec.common_name else ()))
+    return tuple(dict.fromkeys(identifiers))

@@ -2,15 +2,17 @@
 
 A request has one Order at a time. One that was given up (`ACME_SUPERSEDED`: the issuer uses another server,
 account or profile, or the CA has lost the order) does not count: the next one is created immediately, for the
-same request. A CertificateSigningRequest comes in
-the form of a CertificateRequest (`requests/signing_requests.py`) and always gets an Order of its own.
+same request. A CertificateSigningRequest comes in the form of a CertificateRequest
+(`requests/signing_requests.py`) and always gets an Order of its own.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -23,7 +25,6 @@ from certwright.controllers.cache.indexes import BY_OWNER, owner_value
 from certwright.controllers.requests.signing import FindIssuer
 from certwright.issuers.contract import OrderChanged
 from certwright.kube.api import conditions
-from certwright.kube.api.core import Secret
 from certwright.kube.api.errors import AlreadyExists, Conflict
 from certwright.kube.api.kinds import controller_reference
 from certwright.kube.api.meta import (
@@ -39,12 +40,11 @@ from certwright.kube.client.rest import Client
 from certwright.kube.util.executor import Executor
 from certwright.pki import renewal
 from certwright.pki.certificates import CertificateFacts, certificate_id, read_answer, read_certificate
-from certwright.pki.csr import CsrFacts, read_csr
+from certwright.pki.csr import read_csr
 from certwright.pki.errors import PkiError
 from certwright.pki.verify import verify
 from certwright.resources import names, reasons
 from certwright.resources.acme import Order, OrderSpec
-from certwright.resources.certificate import Certificate
 from certwright.resources.request import CertificateRequest
 from certwright.resources.table import (
     CERTIFICATE_REQUESTS,
@@ -56,10 +56,11 @@ from certwright.resources.table import (
 # Each change of the issuer's server or account, while one request waits, takes one name.
 _MOST_NAMES: Final = 1000
 _RECENTLY: Final = timedelta(days=1)
+_FORCED: Final = (reasons.MANUALLY_TRIGGERED, reasons.MANUAL_REQUEST_WAITS)
 
 
 class RequestOrders:
-    """`issuer_of` finds the issuer of a request."""
+    """Finds, adopts or creates the Order of a request. `issuer_of` finds the issuer of a request."""
 
     def __init__(
         self,
@@ -75,47 +76,50 @@ class RequestOrders:
         self._caches = caches
         self._issuer_of = issuer_of
         self._provenance = provenance
-        self._refill = Refill(
-            orders_with=caches.orders_with,
-            get_certificate=caches.certificates.cache.get,
-            get_secret=caches.secrets.look,
-            executor=executor,
-            now=now,
-        )
+        self._executor = executor
+        self._now = now
 
     async def ensure(self, request: CertificateRequest, spec: OrderSpec) -> Order:
         """See `EnsureOrder`. Raises also what writes to the API raise, and `Conflict` where no name is
         free."""
-        meta = request.metadata
+        meta, orders = request.metadata, self._caches.orders
         account = self._account_of(request)
-        if (existing := self._order_of(meta, spec, account)) is not None:
-            return existing
-        kind = CERTIFICATE_SIGNING_REQUESTS if self._is_of_kubernetes(meta) else CERTIFICATE_REQUESTS
+        # The Order of this very request: one with a name of ours; or one with another name, which
+        # cert-manager has begun, and which is continued.
+        first = order_name(meta.name, spec)
+        for order in self._caches.orders_of(meta):
+            ours, name = order_name(meta.name, order.spec), order.metadata.name
+            is_ours = name == ours or name.startswith(f"{ours}-")
+            if (ours == first or not is_ours) and self._is_usable(order, meta, account):
+                return order
+
+        informer = self._caches.signing_requests
+        signing_request = informer.cache.get(ObjectKey("", meta.name)) if informer is not None else None
+        is_of_kubernetes = signing_request is not None and signing_request.metadata.uid == meta.uid
+        kind = CERTIFICATE_SIGNING_REQUESTS if is_of_kubernetes else CERTIFICATE_REQUESTS
         owner = controller_reference(kind, meta)
-        if kind is CERTIFICATE_REQUESTS and (survivor := await self._refill.find(request, spec)) is not None:
+        if not is_of_kubernetes and (survivor := await self._reusable(request, spec)) is not None:
             return await self._adopt(survivor, owner)
-        await self._supersede(meta)
-        for name in self._free_names(meta, spec):
-            made = await self._create_order(request, name, owner, spec, account)
-            if self._is_usable(made, meta, account):
-                return made
+
+        # The Orders that the request no longer wants, because the issuer's profile or duration has changed:
+        # their reconciler gives up what has this annotation.
+        for order in self._caches.orders_of(meta):
+            if not order.status.is_final and names.ACME_SUPERSEDED not in order.metadata.annotations:
+                key, uid = order.metadata.key, order.metadata.uid
+                patch = {"metadata": {"uid": uid, "annotations": {names.ACME_SUPERSEDED: "true"}}}
+                orders.put(await self._client.patch(ORDERS, key.name, key.namespace, patch))
+
+        # The first name is cert-manager's, the others are for when an Order of a deleted request, or a
+        # superseded one, has it.
+        second = f"{first}-{meta.uid[:8]}"
+        for name in (first, second, *(f"{second}-{number}" for number in range(2, _MOST_NAMES))):
+            if ObjectKey(meta.namespace, name) not in orders.cache:
+                made = await self._create(request, name, owner, spec, account)
+                if self._is_usable(made, meta, account):
+                    return made
         raise Conflict(f'Other Orders have all names for the Order of {kind.kind} "{meta.name}"')
 
-    async def _supersede(self, request: ObjectMeta) -> None:
-        """End the Orders that the request no longer wants, because the issuer's profile or duration has
-        changed: their reconciler gives up what has this annotation."""
-        for order in self._caches.orders_of(request):
-            meta = order.metadata
-            if not order.status.is_final and names.ACME_SUPERSEDED not in meta.annotations:
-                patch = {"metadata": {"uid": meta.uid, "annotations": {names.ACME_SUPERSEDED: "true"}}}
-                self._caches.orders.put(await self._client.patch(ORDERS, meta.name, meta.namespace, patch))
-
-    def _is_of_kubernetes(self, request: ObjectMeta) -> bool:
-        informer = self._caches.signing_requests
-        signing_request = informer.cache.get(ObjectKey("", request.name)) if informer is not None else None
-        return signing_request is not None and signing_request.metadata.uid == request.uid
-
-    async def _create_order(
+    async def _create(
         self,
         request: CertificateRequest,
         name: str,
@@ -124,11 +128,13 @@ class RequestOrders:
         account: Mapping[str, str],
     ) -> Order:
         meta = request.metadata
+        # A Certificate may carry any annotation, also those that only an Order has.
+        annotations = {key: value for key, value in meta.annotations.items() if key not in names.STATE}
         order_meta = ObjectMeta(
             name=name,
             namespace=meta.namespace,
             labels=meta.labels,
-            annotations={**_copied(meta.annotations), **account, names.ACME_ATTEMPTS: ""},
+            annotations={**annotations, **account, names.ACME_ATTEMPTS: ""},
             owner_references=(owner,),
         )
         try:
@@ -160,26 +166,6 @@ class RequestOrders:
         has_failed = order.status.is_final and order.status.state != "valid"
         return not (has_failed and is_of_another_account(order.metadata.annotations, account))
 
-    def _free_names(self, request: ObjectMeta, spec: OrderSpec) -> Iterator[str]:
-        """Names for a new Order: the first is cert-manager's, the others are for when an Order of a deleted
-        request, or a superseded one, has it."""
-        first = order_name(request.name, spec)
-        second = f"{first}-{request.uid[:8]}"
-        for name in (first, second, *(f"{second}-{number}" for number in range(2, _MOST_NAMES))):
-            if ObjectKey(request.namespace, name) not in self._caches.orders.cache:
-                yield name
-
-    def _order_of(self, request: ObjectMeta, spec: OrderSpec, account: Mapping[str, str]) -> Order | None:
-        """The Order of this very request: one with a name of ours; or one with another name, which
-        cert-manager has begun, and which is continued."""
-        now = order_name(request.name, spec)
-        for order in self._caches.orders_of(request):
-            ours, name = order_name(request.name, order.spec), order.metadata.name
-            is_ours = name == ours or name.startswith(f"{ours}-")
-            if (ours == now or not is_ours) and self._is_usable(order, request, account):
-                return order
-        return None
-
     async def _adopt(self, order: Order, owner: OwnerReference) -> Order:
         """Add the request with the Order's certificate as an owner; its first owner may be deleted."""
         meta = order.metadata
@@ -198,6 +184,58 @@ class RequestOrders:
         self._caches.orders.put(changed)
         return changed
 
+    async def _reusable(self, request: CertificateRequest, spec: OrderSpec) -> Order | None:
+        """The earlier Order whose certificate this request may have; of several, the one that expires last.
+
+        "An Order survives its success": while its certificate is fresh, a request for the same key and the
+        same content gets it again, without a request to any server. Not reused if the Certificate's Secret
+        still holds that certificate: the request then asks for a new one.
+        """
+        meta, caches, now = request.metadata, self._caches, self._now()
+        candidates = caches.orders_with(meta.namespace, spec)
+        if not candidates:
+            return None
+        owner, certificate = controller_of(meta), None
+        if owner is not None and owner.kind == CERTIFICATES.kind:
+            certificate = caches.certificates.cache.get(ObjectKey(meta.namespace, owner.name))
+            if certificate is not None and certificate.metadata.uid != owner.uid:
+                certificate = None
+        current: CertificateFacts | None = None
+        if certificate is not None:
+            issuing = conditions.find(certificate.status.conditions, reasons.ISSUING)
+            if issuing is not None and issuing.reason in _FORCED:
+                return None
+            secret = await caches.secrets.look(ObjectKey(meta.namespace, certificate.spec.secret_name))
+            with suppress(PkiError):
+                current = read_certificate(secret.data.get(names.TLS_CERT_KEY, b"") if secret else b"")
+        wanted = certificate.spec if certificate is not None else None
+
+        def may_have(facts: CertificateFacts) -> bool:
+            moment = renewal.renewal_time(
+                facts.not_before,
+                facts.not_after,
+                wanted.renew_before_duration if wanted is not None else None,
+                wanted.renew_before_percentage if wanted is not None else None,
+            )
+            # A Certificate that has it and is issued nevertheless is being renewed, for whatever reason.
+            return now < moment and current != facts
+
+        def is_sound(pem: bytes) -> bool:
+            """Whether the chain has no fault: a wrong one that was refused would be returned for ever."""
+            try:
+                result = verify(read_answer(pem), (), now)
+            except PkiError:
+                return False
+            return not result.refusal and not result.faults
+
+        alike = [order for order in candidates if _is_alike(order.spec, spec)]
+        fresh = [pair for pair in _read(alike) if may_have(pair[1])]
+        for order, _ in sorted(fresh, key=lambda pair: pair[1].not_after, reverse=True):
+            pem = order.status.certificate
+            if await self._executor.run(partial(is_sound, pem), order.metadata.namespace):
+                return order
+        return None
+
 
 def superseded(caches: Caches, now: Callable[[], datetime], order: Order) -> int:
     """How many other Orders of the Order's request were given up in the last day."""
@@ -209,94 +247,6 @@ def superseded(caches: Caches, now: Callable[[], datetime], order: Order) -> int
         and (sibling.metadata.creation_timestamp or since) > since
         for sibling in siblings
     )
-
-
-def _copied(annotations: Mapping[str, str]) -> dict[str, str]:
-    """The request's annotations, without those that only an Order has: a Certificate may carry any."""
-    return {key: value for key, value in annotations.items() if key not in names.STATE}
-
-
-OrdersWith = Callable[[str, OrderSpec], Sequence[Order]]
-"""The Orders of a namespace that have got a certificate for the names of that spec."""
-
-
-class Refill:
-    """Asks no ACME server."""
-
-    def __init__(
-        self,
-        *,
-        orders_with: OrdersWith,
-        get_certificate: Callable[[ObjectKey], Certificate | None],
-        get_secret: Callable[[ObjectKey], Awaitable[Secret | None]],
-        executor: Executor,
-        now: Callable[[], datetime],
-    ) -> None:
-        self._orders_with = orders_with
-        self._get_certificate = get_certificate
-        self._get_secret = get_secret
-        self._executor = executor
-        self._now = now
-
-    async def find(self, request: CertificateRequest, spec: OrderSpec) -> Order | None:
-        """The Order whose certificate this request may have; of several, the one that expires last."""
-        candidates = self._orders_with(request.metadata.namespace, spec)
-        if not candidates:
-            return None
-        certificate = self._certificate_of(request)
-        if certificate is not None and _is_forced(certificate):
-            return None
-        alike = [order for order in candidates if _is_alike(order.spec, spec)]
-        current = await self._current_facts(certificate) if certificate is not None else None
-        fresh = [pair for pair in _read(alike) if self._may_have(pair[1], certificate, current)]
-        for order, _ in sorted(fresh, key=lambda pair: pair[1].not_after, reverse=True):
-            if await self._is_sound(order):
-                return order
-        return None
-
-    def _certificate_of(self, request: CertificateRequest) -> Certificate | None:
-        owner = controller_of(request.metadata)
-        if owner is None or owner.kind != CERTIFICATES.kind:
-            return None
-        certificate = self._get_certificate(ObjectKey(request.metadata.namespace, owner.name))
-        return certificate if certificate is not None and certificate.metadata.uid == owner.uid else None
-
-    def _may_have(
-        self, facts: CertificateFacts, certificate: Certificate | None, current: CertificateFacts | None
-    ) -> bool:
-        spec = certificate.spec if certificate is not None else None
-        moment = renewal.renewal_time(
-            facts.not_before,
-            facts.not_after,
-            spec.renew_before_duration if spec is not None else None,
-            spec.renew_before_percentage if spec is not None else None,
-        )
-        if self._now() >= moment:
-            return False
-        # A Certificate that has it and is issued nevertheless is being renewed, for whatever reason.
-        return current != facts
-
-    async def _is_sound(self, order: Order) -> bool:
-        """Whether the chain has no fault: a wrong one that was refused would be returned for ever."""
-        pem, now = order.status.certificate, self._now()
-
-        def work() -> bool:
-            try:
-                result = verify(read_answer(pem), (), now)
-            except PkiError:
-                return False
-            return not result.refusal and not result.faults
-
-        return await self._executor.run(work, order.metadata.namespace)
-
-    async def _current_facts(self, certificate: Certificate) -> CertificateFacts | None:
-        key = ObjectKey(certificate.metadata.namespace, certificate.spec.secret_name)
-        secret = await self._get_secret(key)
-        pem = secret.data.get(names.TLS_CERT_KEY, b"") if secret is not None else b""
-        try:
-            return read_certificate(pem)
-        except PkiError:
-            return None
 
 
 def has_issued(caches: Caches, order: Order, directory: Directory, account: str) -> bool:
@@ -315,26 +265,17 @@ def has_issued(caches: Caches, order: Order, directory: Directory, account: str)
     return ari is not None and ari.suggested_window is not None and ari.account in ("", account)
 
 
-def _is_forced(certificate: Certificate) -> bool:
-    issuing = conditions.find(certificate.status.conditions, reasons.ISSUING)
-    manual = (reasons.MANUALLY_TRIGGERED, reasons.MANUAL_REQUEST_WAITS)
-    return issuing is not None and issuing.reason in manual
-
-
 def _is_alike(spec: OrderSpec, other: OrderSpec) -> bool:
     """Ignores the bytes of the signing requests, because they contain a signature, which differs each
     time."""
-    same = msgspec.structs.replace(spec, request=b"", replaces="") == msgspec.structs.replace(
-        other, request=b"", replaces=""
-    )
+    one, two = (msgspec.structs.replace(item, request=b"", replaces="") for item in (spec, other))
+    if one != two:
+        return False
     try:
-        return same and _content(spec) == _content(other)
+        facts = [dataclasses.replace(read_csr(item.request), der=b"") for item in (spec, other)]
     except PkiError:
         return False
-
-
-def _content(spec: OrderSpec) -> CsrFacts:
-    return dataclasses.replace(read_csr(spec.request), der=b"")
+    return facts[0] == facts[1]
 
 
 def _read(orders: Iterable[Order]) -> Iterable[tuple[Order, CertificateFacts]]:

@@ -1,12 +1,21 @@
-"""What is computed without a server: which solver, which names, who is next."""
+"""Which solver and self-check a name gets, and the names of Orders and Challenges."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
 import pytest
 
+from certwright.acme.solvers.contract import Check, CheckSettings, NotYet, Ready, SolverError, Task
+from certwright.acme.solvers.dns01.hosts.contract import Outside
+from certwright.acme.solvers.dns01.hosts.session import HostSessions
+from certwright.controllers.acme import solver_factory
+from certwright.controllers.acme.challenge_work import SolverUse
 from certwright.controllers.acme.order_challenges import challenge_name, choose, fnv32, order_name
+from certwright.kit.outgoing import HttpClient, ServerRules
 from certwright.kube.api import codec
 from certwright.resources.acme import ChallengeSpec, OrderSpec
 from certwright.resources.references import IssuerReference
@@ -131,3 +140,53 @@ def test_a_challenge_of_another_solver_has_another_name() -> None:
         )
 
     assert challenge_name("web-1-7", spec(ANY)) != challenge_name("web-1-7", spec(ZONE))
+
+
+class NoCheck:
+    """A self-check that is never made."""
+
+    async def check(self, task: Task) -> Ready | NotYet:
+        """See `Check`."""
+        raise AssertionError(task)
+
+
+async def check_of(solver: object) -> CheckSettings:
+    """The settings of its self-check, with `--dns01-recursive-nameservers=192.0.2.1:53`."""
+    made: list[CheckSettings] = []
+
+    def make_check(settings: CheckSettings) -> Check:
+        made.append(settings)
+        return NoCheck()
+
+    def no_client(_rules: ServerRules) -> HttpClient:
+        raise AssertionError("no DNS host is asked")
+
+    async def no_secret(_name: str) -> Mapping[str, bytes] | None:
+        return None
+
+    spec = msgspec.convert(solver, Solver)
+    use = SolverUse(solver=spec, issuer_kind="Issuer", get_secret=no_secret, secrets_in="default")
+    surroundings = solver_factory.Surroundings(
+        hosts=HostSessions(Outside(no_client, lambda: datetime.now(UTC))),
+        now=lambda: datetime.now(UTC),
+        dns_names=("192.0.2.1:53",),
+        make_check=make_check,
+    )
+    await solver_factory.means_of(use, surroundings)
+    (settings,) = made
+    return settings
+
+
+async def test_name_servers_of_a_solver_replace_those_of_the_flag_and_no_others_are_asked() -> None:
+    update = {"nameserver": "192.0.2.9"}
+    by_flag = await check_of({"dns01": {"rfc2136": update}})
+    assert (by_flag.servers, by_flag.recursive_only) == (("192.0.2.1:53",), False)
+    chosen = ["192.0.2.2:53", "[2001:db8::2]:53"]
+    own = await check_of({"dns01": {"rfc2136": update, "nameservers": chosen}})
+    assert (own.servers, own.recursive_only) == (tuple(chosen), True)
+
+
+async def test_an_issuer_names_no_server_of_dns_over_https() -> None:
+    spec = {"rfc2136": {"nameserver": "192.0.2.9"}, "nameservers": ["https://internal.example/dns-query"]}
+    with pytest.raises(SolverError, match="only --dns01-recursive-nameservers may name"):
+        await check_of({"dns01": spec})
