@@ -6,7 +6,7 @@ Source: Kubernetes API concepts, "API Discovery"; API reference, APIGroupList, A
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -96,7 +96,17 @@ async def all_resources(client: Client) -> list[DictKind]:
     """
     named = await _aggregated(client, "/apis")
     if named is None:
-        return await _all_resources_one_by_one(client)
+        groups, one_core = await asyncio.gather(_groups(client), _resources(client, "v1"))
+        asked = [group.preferred_version or _GroupVersion() for group in groups]
+        names = [preferred.group_version for preferred in asked if preferred.group_version]
+        lists = await asyncio.gather(*(_resources(client, name) for name in names), return_exceptions=True)
+        kinds = one_core
+        for answer in lists:
+            if not isinstance(answer, BaseException):
+                kinds += answer
+            elif not isinstance(answer, ApiError):
+                raise answer
+        return kinds
     # One after the other, on one connection: a second TLS handshake costs more than the round trip.
     core = await _aggregated(client, "/api")
     return [*(await _resources(client, "v1") if core is None else core), *named]
@@ -133,14 +143,6 @@ def _discovered_kind(resource: _DiscoveredResource, group: str, version: str) ->
     )
 
 
-async def _all_resources_one_by_one(client: Client) -> list[DictKind]:
-    groups, core = await asyncio.gather(_groups(client), _resources(client, "v1"))
-    asked = [group.preferred_version or _GroupVersion() for group in groups]
-    names = [preferred.group_version for preferred in asked if preferred.group_version]
-    kind_lists = await asyncio.gather(*(_resources_or_none(client, name) for name in names))
-    return [*core, *(kind for kinds in kind_lists for kind in kinds)]
-
-
 async def resolve(client: Client, word: str, kinds: Sequence[DictKind] | None = None) -> DictKind:
     """The kind that `word` means: its plural, singular, short name or kind, in upper or lower case, or
     `plural.group` (any of these with a group; also `plural.version.group`).
@@ -160,7 +162,8 @@ async def resolve(client: Client, word: str, kinds: Sequence[DictKind] | None = 
         for kind in await _of_version(client, f"{group}/{version}"):
             if name in _names(kind):
                 return kind
-    raise UnknownKind(f'the server has no kind "{word}"{_hint(lowered, _known_names(kinds))}')
+    known = [name for kind in kinds for name in (kind.singular, kind.plural, f"{kind.plural}.{kind.group}")]
+    raise UnknownKind(f'the server has no kind "{word}"{_hint(lowered, known)}')
 
 
 async def kind_for(client: Client, api_version: str, kind: str) -> DictKind:
@@ -171,17 +174,15 @@ async def kind_for(client: Client, api_version: str, kind: str) -> DictKind:
             return candidate
     hint = _hint(kind, (candidate.kind for candidate in candidates))
     if not candidates:
-        hint = await _version_hint(client, api_version)
+        versions = [
+            version.group_version for group in await _groups(client) for version in group.versions or ()
+        ]
+        group = api_version.partition("/")[0]
+        # A group below another one is of another program, as trust.cert-manager.io is.
+        others = [version for version in versions if not group.endswith(f".{version.partition('/')[0]}")]
+        hint = _hint(api_version, ("v1", *others))
+        hint = f", nor anything else of that version{hint}" if hint else ""
     raise UnknownKind(f'the server has no kind "{kind}" in {api_version}{hint}')
-
-
-async def _version_hint(client: Client, api_version: str) -> str:
-    versions = [version.group_version for group in await _groups(client) for version in group.versions or ()]
-    group = api_version.partition("/")[0]
-    # A group below another one is of another program, as trust.cert-manager.io is.
-    others = [version for version in versions if not group.endswith(f".{version.partition('/')[0]}")]
-    hint = _hint(api_version, ("v1", *others))
-    return f", nor anything else of that version{hint}" if hint else ""
 
 
 async def _of_version(client: Client, api_version: str) -> list[DictKind]:
@@ -194,13 +195,6 @@ async def _of_version(client: Client, api_version: str) -> list[DictKind]:
 async def _groups(client: Client) -> list[_Group]:
     body = await whole_body(await client.raw("GET", "/apis"))
     return _decode(body, _Groups).groups or []
-
-
-async def _resources_or_none(client: Client, api_version: str) -> list[DictKind]:
-    try:
-        return await _resources(client, api_version)
-    except ApiError:
-        return []
 
 
 async def _resources(client: Client, api_version: str) -> list[DictKind]:
@@ -248,11 +242,6 @@ def _is_named(kind: DictKind, word: str) -> bool:
 def _is_short_for(kind: DictKind, word: str) -> bool:
     name, _, group = word.partition(".")
     return name in kind.short_names and group in ("", kind.group)
-
-
-def _known_names(kinds: Sequence[DictKind]) -> Iterator[str]:
-    for kind in kinds:
-        yield from (kind.singular, kind.plural, f"{kind.plural}.{kind.group}")
 
 
 def _hint(word: str, known: Iterable[str]) -> str:

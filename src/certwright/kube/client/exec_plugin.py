@@ -106,27 +106,10 @@ class PluginLogin:
         return self._run_at is not None and 0 <= self._now() - self._run_at < _BETWEEN_REFUSALS_S
 
     async def _run_plugin(self) -> tuple[Credential, float | None]:
-        interactive = self._may_type()
-        output = await self._run(interactive=interactive)
-        status = self._read(output)
-        expires = status.expiration_timestamp
-        credential = Credential(
-            status.token or self._fixed.token,
-            status.client_certificate_data.encode() or self._fixed.cert_pem,
-            status.client_key_data.encode() or self._fixed.key_pem,
-        )
-        return credential, expires.timestamp() if expires is not None else None
-
-    def _may_type(self) -> bool:
-        wish = self._plugin.interactive
-        if wish == "Never":
-            return False
-        terminal = self._has_terminal()
-        if wish == "Always" and not terminal:
+        plugin = self._plugin
+        interactive = plugin.interactive != "Never" and self._has_terminal()
+        if plugin.interactive == "Always" and not interactive:
             raise self._error("needs a terminal (interactiveMode: Always), and standard input is none")
-        return terminal
-
-    async def _run(self, *, interactive: bool) -> bytes:
         try:
             process = self._start(interactive=interactive)
         except OSError as error:
@@ -139,7 +122,14 @@ class PluginLogin:
             raise self._error(f"did not end within {_PATIENCE_S:.0f} s") from None
         if process.returncode:
             raise self._error(f"failed with exit code {process.returncode}; what it says is above")
-        return output
+        status = self._read(output)
+        expires = status.expiration_timestamp
+        credential = Credential(
+            status.token or self._fixed.token,
+            status.client_certificate_data.encode() or self._fixed.cert_pem,
+            status.client_key_data.encode() or self._fixed.key_pem,
+        )
+        return credential, expires.timestamp() if expires is not None else None
 
     def _start(self, *, interactive: bool) -> Popen[bytes]:
         plugin = self._plugin

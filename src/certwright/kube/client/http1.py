@@ -184,12 +184,10 @@ class Connection(asyncio.Protocol):
     # asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """See `asyncio.Protocol`."""
         # uvloop's transports are of no class of asyncio's.
         self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
-        """See `asyncio.Protocol`."""
         self._is_answered = True
         self._buffer += data
         if len(self._buffer) > _MOST_BUFFERED:
@@ -197,6 +195,5 @@ class Connection(asyncio.Protocol):
         self._wake()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """See `asyncio.Protocol`."""
         self._is_lost, self._is_reset = True, exc is not None
         self._wake()

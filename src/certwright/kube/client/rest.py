@@ -7,6 +7,7 @@ Source: Kubernetes API concepts; Kubernetes API conventions, "Verbs on Resources
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
@@ -24,7 +25,6 @@ from certwright.kube.client.watch import (
     Batch,
     LineReader,
     RawBatch,
-    RawEvent,
     WatchEvent,
     before_error,
 )
@@ -220,7 +220,9 @@ class Client:
             headers, body = self._body_headers[JSON], msgspec.json.encode(options)
         target = for_write(object_path(kind, namespace, name), dry_run=dry_run)
         # The server returns a Status once the object is gone, and the object while it is being deleted.
-        return _is_status(await whole_body(await self._send("DELETE", target, headers, body)))
+        answer = await whole_body(await self._send("DELETE", target, headers, body))
+        decoded = decoded_or_none(json_decoder(_Kind), answer)
+        return decoded is not None and decoded.kind == "Status"
 
     async def watch(
         self,
@@ -250,7 +252,11 @@ class Client:
         )
         async with aclosing(raw_events):
             async for batch in raw_events:
-                events = [_typed(kind, event) for event in batch if event.type != BOOKMARK]
+                events = [
+                    WatchEvent(event.type, codec.decode(kind, event.object), event.who.resource_version)
+                    for event in batch
+                    if event.type != BOOKMARK
+                ]
                 if events:
                     yield events
 
@@ -308,36 +314,33 @@ class Client:
     async def _send(
         self, method: str, target: str, headers: Mapping[str, str], body: bytes = b""
     ) -> Response:
+        """The response; one of 429 or 500 and above is awaited again after its `Retry-After` (RFC 9110
+        §10.2.3), given in seconds. Raises for those of 400 and above."""
         response = await self._transport.request(method, target, headers=headers, body=body)
-        if response.status == 429 or response.status >= 500:
-            response = await self._send_again(response, method, target, headers, body)
-        if self._on_warning is not None and "warning" in response.headers:
-            self._warn(response.headers["warning"])
-        if response.status >= 400:
-            wait_s = retry_after_s(response)
-            raise errors.from_response(response.status, await whole_body(response), retry_after_s=wait_s)
-        return response
-
-    async def _send_again(
-        self, response: Response, method: str, target: str, headers: Mapping[str, str], body: bytes
-    ) -> Response:
-        """Retry after `Retry-After` (RFC 9110 §10.2.3), given in seconds; returns the last response."""
-        deadline = self._clock.monotonic() + _PATIENCE_S
-        for _ in range(_ATTEMPTS - 1):
-            wait_s = retry_after_s(response)
-            again = response.status == 429 or (response.status >= 500 and _idempotent(method, headers))
-            if wait_s is None or not again or self._clock.monotonic() + wait_s > deadline:
+        attempt, deadline = 1, math.inf
+        while response.status == 429 or response.status >= 500:
+            now, wait_s = self._clock.monotonic(), retry_after_s(response)
+            deadline = min(deadline, now + _PATIENCE_S)
+            idempotent = (
+                method in ("GET", "HEAD", "PUT", "DELETE") or headers.get("content-type") == MERGE_PATCH
+            )
+            if wait_s is None or not (response.status == 429 or idempotent):
+                break
+            if attempt == _ATTEMPTS or now + wait_s > deadline:
                 break
             await whole_body(response)
             await self._clock.sleep(wait_s)
             response = await self._transport.request(method, target, headers=headers, body=body)
+            attempt += 1
+        if self._on_warning is not None and "warning" in response.headers:
+            # `299 - "text"` in UTF-8, several of them joined by commas (RFC 7234 §5.5).
+            header = response.headers["warning"].encode("latin-1", "replace").decode("utf-8", "replace")
+            for text in _WARNING.findall(header):
+                self._on_warning(_ESCAPED.sub(r"\1", text))
+        if response.status >= 400:
+            wait_s = retry_after_s(response)
+            raise errors.from_response(response.status, await whole_body(response), retry_after_s=wait_s)
         return response
-
-    def _warn(self, header: str) -> None:
-        assert self._on_warning is not None
-        # `299 - "text"` in UTF-8, several of them joined by commas (RFC 7234 §5.5).
-        for text in _WARNING.findall(header.encode("latin-1", "replace").decode("utf-8", "replace")):
-            self._on_warning(_ESCAPED.sub(r"\1", text))
 
 
 async def _object(kind: Kind[T], response: Response) -> T:
@@ -349,10 +352,6 @@ async def _object(kind: Kind[T], response: Response) -> T:
     if isinstance(obj, dict) and not isinstance(obj.get("metadata"), dict):
         raise errors.NoApi(f"{kind.resource}: the answer is not an object (it has no metadata)")
     return obj
-
-
-def _typed(kind: Kind[T], event: RawEvent) -> WatchEvent[T]:
-    return WatchEvent(event.type, codec.decode(kind, event.object), event.who.resource_version)
 
 
 async def _chunks(response: Response) -> AsyncGenerator[bytes, None]:
@@ -370,11 +369,6 @@ class _Kind(msgspec.Struct):
     kind: str = ""
 
 
-def _is_status(body: bytes) -> bool:
-    decoded = decoded_or_none(json_decoder(_Kind), body)
-    return decoded is not None and decoded.kind == "Status"
-
-
 def _namespace(obj: Any) -> str:
     meta = obj["metadata"].get("namespace", "") if isinstance(obj, dict) else obj.metadata.namespace
     return str(meta)
@@ -382,10 +376,6 @@ def _namespace(obj: Any) -> str:
 
 def _name(obj: Any) -> str:
     return str(obj["metadata"]["name"] if isinstance(obj, dict) else obj.metadata.name)
-
-
-def _idempotent(method: str, headers: Mapping[str, str]) -> bool:
-    return method in ("GET", "HEAD", "PUT", "DELETE") or headers.get("content-type") == MERGE_PATCH
 
 
 _DOT_SEGMENTS: Final = frozenset({".", ".."})

@@ -46,7 +46,6 @@ class _ClientContext(ssl.SSLContext):
         server_hostname: str | bytes | None = None,
         session: ssl.SSLSession | None = None,
     ) -> ssl.SSLObject:
-        """See `SSLContext`."""
         made = super().wrap_bio(incoming, outgoing, server_side, server_hostname, session)
         if isinstance(made, _Handshake):
             made.incoming = incoming

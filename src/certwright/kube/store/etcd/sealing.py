@@ -113,11 +113,9 @@ class EtcdSweeping:
         self._reach = reach
 
     async def count_sealed(self, after: Key | None) -> tuple[int, int]:
-        """See `Sweepable.count_sealed`."""
         return await _count(self._client, self._layout, self._seal, after)
 
     async def keep(self, ring: Ring) -> None:
-        """See `Sweepable.keep`."""
         key = self._layout.ring
         blob = self._seal.wrapped(ring) if ring.current or not ring.settled else None
         writes = [delete_op(key) if blob is None else put_op(key, blob)]
@@ -134,7 +132,6 @@ class EtcdSweeping:
             raise Unavailable("another server has changed the data keys concurrently")
 
     async def sweep(self, after: Key | None) -> Swept:
-        """See `Sweepable.sweep`."""
         buckets = sorted(self._seal.buckets)
         bucket, place = (after.bucket, after[1:]) if after is not None else (buckets[0], None)
         metas, bodies = self._layout.spans(bucket, None, place)

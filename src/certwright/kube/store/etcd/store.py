@@ -156,7 +156,6 @@ class EtcdStore:
 
     @property
     def usage(self) -> Usage | None:
-        """See `contract.Limited`."""
         return self._quota.usage
 
     @property
@@ -166,11 +165,9 @@ class EtcdStore:
 
     @property
     def trouble(self) -> str:
-        """See `contract.Store.trouble`."""
         return self._client.trouble
 
     async def up_to(self, revision: int) -> int:
-        """See `contract.Store.up_to`."""
         if revision > self.revision:
             now = (await self._client.call(RANGE, RangeRequest(key=self._layout.format))).header.revision
             await self._feed.reach(min(revision, now))
@@ -182,11 +179,9 @@ class EtcdStore:
         await self._feed.reach(now)
 
     def follow(self, follower: Follower) -> None:
-        """See `contract.Shared.follow`."""
         self._feed.follow(follower)
 
     async def wait_lost(self) -> StoreError:
-        """See `contract.Shared.wait_lost`."""
         return await asyncio.shield(self._feed.lost)
 
     # -- reading
@@ -208,7 +203,6 @@ class EtcdStore:
         return await self.get(key)
 
     def recent(self, key: Key) -> Row | None:
-        """See `contract.Store.recent`."""
         return None if self._locks.is_taken(key) else self._fanout.log.row(key)
 
     def cached(self, key: Key) -> Row | None:  # noqa: ARG002 - others write here, too

@@ -335,15 +335,12 @@ class SqliteSweeping:
         self._path = path
 
     async def count_sealed(self, after: Key | None) -> tuple[int, int]:
-        """See `Sweepable.count_sealed`."""
         return await self._do(sealing.count, after)
 
     async def keep(self, ring: Ring) -> None:
-        """See `Sweepable.keep`."""
         await self._do(sealing.keep, ring)
 
     async def sweep(self, after: Key | None) -> Swept:
-        """See `Sweepable.sweep`."""
         return await self._do(sealing.sweep, after)
 
     async def _do(
