@@ -7,7 +7,8 @@ Source: Kubernetes documentation, "Validating Admission Policy"; Kubernetes
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from certwright.kube.api.errors import (
     FieldError,
@@ -81,15 +82,14 @@ def _validate_policy(new: Json, _: Json | None) -> list[FieldError]:
     errors += expressions.condition_errors(conditions, "spec.matchConditions", has_params=has_params)
     errors += _variable_errors(spec.get("variables") or (), has_params=has_params)
     validations, audits = spec.get("validations") or (), spec.get("auditAnnotations") or ()
-    scope = _Scope(
-        [variable.get("name") or "" for variable in spec.get("variables") or ()], has_params=has_params
-    )
+    names = [variable.get("name") or "" for variable in spec.get("variables") or ()]
+    check = partial(expressions.check, has_params=has_params, variables=names)
     if not validations and not audits:
         text = "validations or auditAnnotations must contain at least one item"
         errors += [required("spec.validations", text), required("spec.auditAnnotations", text)]
     for index, validation in enumerate(validations):
-        errors += _validation_errors(validation, f"spec.validations[{index}]", scope)
-    return errors + _audit_errors(new["metadata"]["name"], audits, scope)
+        errors += _validation_errors(validation, f"spec.validations[{index}]", check)
+    return errors + _audit_errors(new["metadata"]["name"], audits, check)
 
 
 def _param_kind_errors(kind: Json) -> list[FieldError]:
@@ -115,20 +115,16 @@ def _match_errors(match: Json, path: str) -> list[FieldError]:
     for name in ("resourceRules", "excludeResourceRules"):
         for index, rule in enumerate(match.get(name) or ()):
             errors += rule_errors(rule, f"{path}.{name}[{index}]")
-            errors += _resource_name_errors(rule.get("resourceNames") or (), f"{path}.{name}[{index}]")
+            seen = set[str]()
+            for number, resource_name in enumerate(rule.get("resourceNames") or ()):
+                where = f"{path}.{name}[{index}].resourceNames[{number}]"
+                if text := object_names.path_segment(resource_name):
+                    errors.append(invalid(where, resource_name, text))
+                if resource_name in seen:
+                    errors.append(duplicate(where, resource_name))
+                seen.add(resource_name)
     for name in ("namespaceSelector", "objectSelector"):
         errors += selector_errors(match[name], f"{path}.{name}")
-    return errors
-
-
-def _resource_name_errors(names: Sequence[str], path: str) -> list[FieldError]:
-    errors, seen = list[FieldError](), set[str]()
-    for index, name in enumerate(names):
-        if text := object_names.path_segment(name):
-            errors.append(invalid(f"{path}.resourceNames[{index}]", name, text))
-        if name in seen:
-            errors.append(duplicate(f"{path}.resourceNames[{index}]", name))
-        seen.add(name)
     return errors
 
 
@@ -143,26 +139,19 @@ def _variable_errors(variables: Sequence[Json], *, has_params: bool) -> list[Fie
             errors.append(invalid(f"{path}.name", name, "name is not a valid CEL identifier"))
         elif name in seen:
             errors.append(duplicate(f"{path}.name", name))
+        text, at = variable.get("expression") or "", f"{path}.expression"
         # It may use those before it.
-        scope = _Scope(seen, has_params=has_params)
-        errors += scope.check(variable.get("expression") or "", f"{path}.expression", expressions.VARIABLE)
+        errors += expressions.check(text, at, expressions.VARIABLE, has_params=has_params, variables=seen)
         seen.add(name)
     return errors
 
 
-class _Scope:
-    """The variables of a policy that an expression may use, and whether there are parameters."""
-
-    def __init__(self, variables: Collection[str], *, has_params: bool) -> None:
-        self._variables, self._has_params = variables, has_params
-
-    def check(self, text: str, path: str, role: expressions.Role) -> list[FieldError]:
-        """The errors of an expression."""
-        return expressions.check(text, path, role, has_params=self._has_params, variables=self._variables)
+Check = Callable[[str, str, expressions.Role], list[FieldError]]
+"""The errors of an expression, for its path and its role."""
 
 
-def _validation_errors(validation: Json, path: str, scope: _Scope) -> list[FieldError]:
-    errors = scope.check(validation.get("expression") or "", f"{path}.expression", expressions.VALIDATION)
+def _validation_errors(validation: Json, path: str, check: Check) -> list[FieldError]:
+    errors = check(validation.get("expression") or "", f"{path}.expression", expressions.VALIDATION)
     message, reason = validation.get("message"), validation.get("reason")
     if message and not message.strip():
         text = "message must be non-empty if specified"
@@ -172,7 +161,7 @@ def _validation_errors(validation: Json, path: str, scope: _Scope) -> list[Field
     if of_message := validation.get("messageExpression"):
         at = f"{path}.messageExpression"
         if of_message.strip():
-            errors += scope.check(of_message, at, expressions.MESSAGE)
+            errors += check(of_message, at, expressions.MESSAGE)
         else:
             errors.append(invalid(at, of_message, "must be non-empty if specified"))
     if reason and reason not in _REASONS:
@@ -180,7 +169,7 @@ def _validation_errors(validation: Json, path: str, scope: _Scope) -> list[Field
     return errors
 
 
-def _audit_errors(policy: str, audits: Sequence[Json], scope: _Scope) -> list[FieldError]:
+def _audit_errors(policy: str, audits: Sequence[Json], check: Check) -> list[FieldError]:
     path = "spec.auditAnnotations"
     if len(audits) > _MAX_AUDITS:
         return [too_many(path, len(audits), _MAX_AUDITS)]
@@ -199,7 +188,7 @@ def _audit_errors(policy: str, audits: Sequence[Json], scope: _Scope) -> list[Fi
         if len(text) > _MAX_AUDIT_EXPRESSION:
             errors.append(too_long(at, _MAX_AUDIT_EXPRESSION))
         else:
-            errors += scope.check(text, at, expressions.AUDIT)
+            errors += check(text, at, expressions.AUDIT)
     return errors
 
 
@@ -210,28 +199,22 @@ def _validate_binding(new: Json, _: Json | None) -> list[FieldError]:
         errors.append(required("spec.policyName"))
     elif text := object_names.dns_subdomain(spec["policyName"]):
         errors.append(invalid("spec.policyName", spec["policyName"], text))
-    if spec.get("paramRef") is not None:
-        errors += _param_ref_errors(spec["paramRef"], "spec.paramRef")
+    if (ref := spec.get("paramRef")) is not None:
+        path, name, selector = "spec.paramRef", ref.get("name"), ref.get("selector")
+        if name and selector is not None:
+            text = "name and selector are mutually exclusive"
+            errors += [forbidden(f"{path}.name", text), forbidden(f"{path}.selector", text)]
+        elif not name and selector is None:
+            errors.append(required(path, "one of name or selector must be specified"))
+        errors += selector_errors(selector or {}, f"{path}.selector")
+        action = ref.get("parameterNotFoundAction")
+        if not action:
+            errors.append(required(f"{path}.parameterNotFoundAction"))
+        elif action not in _NOT_FOUND:
+            errors.append(not_supported(f"{path}.parameterNotFoundAction", action, _NOT_FOUND))
     if spec.get("matchResources") is not None:
         errors += _match_errors(spec["matchResources"], "spec.matchResources")
     return errors + _action_errors(spec.get("validationActions") or [])
-
-
-def _param_ref_errors(ref: Json, path: str) -> list[FieldError]:
-    errors: list[FieldError] = []
-    name, selector = ref.get("name"), ref.get("selector")
-    if name and selector is not None:
-        text = "name and selector are mutually exclusive"
-        errors += [forbidden(f"{path}.name", text), forbidden(f"{path}.selector", text)]
-    elif not name and selector is None:
-        errors.append(required(path, "one of name or selector must be specified"))
-    errors += selector_errors(selector or {}, f"{path}.selector")
-    action = ref.get("parameterNotFoundAction")
-    if not action:
-        errors.append(required(f"{path}.parameterNotFoundAction"))
-    elif action not in _NOT_FOUND:
-        errors.append(not_supported(f"{path}.parameterNotFoundAction", action, _NOT_FOUND))
-    return errors
 
 
 def _action_errors(actions: list[str]) -> list[FieldError]:
