@@ -13,6 +13,7 @@ import asyncio
 import logging
 import secrets
 import zlib
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal, NamedTuple
@@ -115,7 +116,9 @@ class Recorder:
         due = self._clock.monotonic() + AT_MOST_S
         self._lanes[lane].put_nowait(_Sighting(what, meta.resource_version, self._clock.now(), due))
         if self._tasks is None:
-            self._start()
+            self._tasks = TaskSet()
+            for number, queue in enumerate(self._lanes):
+                self._tasks.start(self._write_all(queue), name=f"events {number}")
 
     async def flush(self) -> None:
         """Return when everything recorded so far was written or dropped; these writes do not wait for idle
@@ -133,11 +136,6 @@ class Recorder:
         if self._tasks is not None:
             await self._tasks.close()
             self._tasks = None
-
-    def _start(self) -> None:
-        self._tasks = TaskSet()
-        for number, lane in enumerate(self._lanes):
-            self._tasks.start(self._write_all(lane), name=f"events {number}")
 
     async def _write_all(self, lane: asyncio.Queue[_Sighting]) -> None:
         # Not the rank of the work that has recorded the first event.
@@ -163,21 +161,12 @@ class Recorder:
     async def _write(self, sighting: _Sighting) -> None:
         before = self._written.get(sighting.what)
         if before is not None and sighting.when - before.when <= SAME_WITHIN:
-            try:
-                await self._count(sighting, before)
-            except NotFound:
-                # Events expire.
-                await self._create(sighting)
-        else:
-            await self._create(sighting)
-
-    async def _count(self, sighting: _Sighting, before: _Written) -> None:
-        patch = {"count": before.count + 1, "lastTimestamp": sighting.when.replace(microsecond=0)}
-        await self._client.patch(EVENTS, before.name, _namespace(sighting.what), patch)
-        before.count += 1
-        before.when = sighting.when
-
-    async def _create(self, sighting: _Sighting) -> None:
+            patch = {"count": before.count + 1, "lastTimestamp": sighting.when.replace(microsecond=0)}
+            with suppress(NotFound):  # Events expire
+                await self._client.patch(EVENTS, before.name, _namespace(sighting.what), patch)
+                before.count += 1
+                before.when = sighting.when
+                return
         event = self._event(sighting)
         try:
             await self._client.create(EVENTS, event)
@@ -188,16 +177,13 @@ class Recorder:
             await self._client.create(EVENTS, event)
         self._written.put(sighting.what, _Written(event.metadata.name, 1, sighting.when))
 
-    def _next_stamp(self, when: datetime) -> int:
-        """Nanoseconds since 1970, never the same twice: lists are ordered by name, so events of one second
-        are shown in the order in which they happened (client-go names its events in the same way)."""
-        stamp = int(when.timestamp() * 1_000_000) * 1_000 + self._offset
-        self._stamp = max(stamp, self._stamp + 1)
-        return self._stamp
-
     def _event(self, sighting: _Sighting) -> Event:
         what, when = sighting.what, sighting.when.replace(microsecond=0)
-        suffix = f"{self._next_stamp(sighting.when):016x}"
+        # Nanoseconds since 1970, never the same twice: lists are ordered by name, so events of one second are
+        # shown in the order in which they happened (client-go names its events in the same way).
+        stamp = int(sighting.when.timestamp() * 1_000_000) * 1_000 + self._offset
+        self._stamp = max(stamp, self._stamp + 1)
+        suffix = f"{self._stamp:016x}"
         name = f"{bounded_name(what.name, limit=_NAME_BYTES - 1 - len(suffix))}.{suffix}"
         return Event(
             metadata=ObjectMeta(name=name, namespace=_namespace(what)),
