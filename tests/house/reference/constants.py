@@ -118,7 +118,7 @@ def condition_page() -> str:
     ]
     parts += [
         "## Deliveries\n\nReasons of the condition `Delivered`:\n",
-        _rows("reason", _of_delivery("refusals")),
+        _rows("reason", _of_delivery("permissions")),
     ]
     parts += ["Reasons of the condition `Deployed`:\n", _rows("reason", _of_delivery("checks"))]
     return "\n".join(parts)
@@ -126,7 +126,7 @@ def condition_page() -> str:
 
 def _of_delivery(module: str) -> list[tuple[str, str]]:
     path = SOURCE / "controllers" / "deliveries" / f"{module}.py"
-    return [(value, text) for _, value, text in documented(path) if text]
+    return [(value, text) for _, value, text in documented(path) if text and value.isalpha()]
 
 
 def _rows(head: str, values: list[tuple[str, str]]) -> str:
