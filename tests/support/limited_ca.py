@@ -17,8 +17,7 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 
 from certwright.acme.ratelimits import published
-from certwright.acme.ratelimits.decisions import Asking, WaitUntil
-from certwright.acme.ratelimits.ledger import Ledger
+from certwright.acme.ratelimits.ledger import Asking, Ledger, WaitUntil
 from certwright.acme.ratelimits.published import CaLimits, Limit
 from certwright.acme.ratelimits.state import ISSUED, LedgerState, Seen, catch_up, restore, state
 from certwright.kit.rate_limit import Rate

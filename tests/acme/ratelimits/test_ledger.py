@@ -9,8 +9,7 @@ import msgspec
 import pytest
 
 from certwright.acme.ratelimits import published
-from certwright.acme.ratelimits.decisions import ADMIT, Asking, WaitUntil
-from certwright.acme.ratelimits.ledger import Ledger
+from certwright.acme.ratelimits.ledger import ADMIT, Asking, Ledger, WaitUntil
 from certwright.acme.ratelimits.published import PRESETS, CaLimits, Limit
 from certwright.acme.ratelimits.state import ISSUED, LedgerState, Seen, catch_up, restore, state
 from certwright.kit.rate_limit import Rate

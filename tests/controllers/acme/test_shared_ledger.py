@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from certwright.acme.ratelimits.decisions import Admit, Asking, WaitUntil
+from certwright.acme.ratelimits.ledger import Admit, Asking, WaitUntil
 from certwright.acme.ratelimits.published import CaLimits, Limit
 from certwright.controllers.acme.shared_ledger import SharedLedger, config_map_name
 from certwright.kit.rate_limit import Rate

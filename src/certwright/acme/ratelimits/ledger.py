@@ -17,16 +17,17 @@ from __future__ import annotations
 import hashlib
 import ipaddress
 import re
+from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import cache, lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import msgspec
 
 from certwright.acme.ratelimits import published
-from certwright.acme.ratelimits.decisions import ADMIT, Admit, Asking, Key, WaitUntil
 from certwright.acme.ratelimits.published import CaLimits
-from certwright.acme.ratelimits.queue import Lines
 from certwright.kit.rate_limit import Bucket, Rate, micros, moment_of
 
 if TYPE_CHECKING:
@@ -68,8 +69,139 @@ LEARNED: Final = "refused"
 _SET: Final = "set "
 _DOMAIN: Final = "domain "
 """Prefixes of `whose` in buckets that were learned for names."""
-_ACCOUNTS: Final = Key(published.ACCOUNTS, "")
 _AT_ORDER: Final = (published.ORDERS, LEARNED)
+
+
+class Asking(msgspec.Struct, frozen=True):
+    """An order that requests admission. `uid` is unique for ever; the older order goes first.
+
+    `replaces`: the order names the certificate that it replaces (RFC 9773 §5). `renewal`: the CA has
+    recently issued a certificate for exactly these names.
+    """
+
+    uid: str
+    account: str
+    identifiers: tuple[str, ...]
+    since: datetime
+    replaces: bool = False
+    renewal: bool = False
+
+    @property
+    def place(self) -> tuple[int, str]:
+        """The sort key of its place in a queue."""
+        return micros(self.since), self.uid
+
+
+class Admit(msgspec.Struct, frozen=True):
+    """The order may be placed now; its capacity is reserved from now on."""
+
+
+class WaitUntil(msgspec.Struct, frozen=True):
+    """The order must wait until `moment`, an estimate. The sentence names the limit and the moment."""
+
+    moment: datetime
+    sentence: str
+
+
+ADMIT: Final = Admit()
+
+
+class Key(NamedTuple):
+    """One bucket: the limit and its scope (account, domain, names)."""
+
+    limit: str
+    whose: str
+
+    def __str__(self) -> str:
+        return f"{self.limit}/{self.whose}"
+
+    @classmethod
+    def read(cls, text: str) -> Key:
+        """Parse a serialized key."""
+        limit, _, whose = text.partition("/")
+        return cls(limit, whose)
+
+
+@dataclass(slots=True)
+class _Waiter:
+    asking: Asking
+    main: Key
+    lines: set[Key] = field(default_factory=set)
+
+
+class WaitingOrders:
+    """Queues of waiting orders, one per limit: first in, first out by age.
+
+    An order waits in the queue of the limit that delays it longest. It keeps its place in another queue where
+    it was due already, if the wait elsewhere is so short that no other order could have gone first. `wake` is
+    called with the uid of an order that should request admission again.
+    """
+
+    def __init__(self, wake: Callable[[str], None]) -> None:
+        self._wake = wake
+        self._waiters: dict[str, _Waiter] = {}
+        self._lines: dict[Key, list[tuple[int, str]]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._waiters)
+
+    def __contains__(self, key: Key) -> bool:
+        return key in self._lines
+
+    def has(self, uid: str) -> bool:
+        """Whether that order waits."""
+        return uid in self._waiters
+
+    def lengths(self) -> dict[str, int]:
+        """The length of each queue."""
+        return {str(key): len(line) for key, line in self._lines.items()}
+
+    def length(self, key: Key) -> int:
+        """The length of that queue."""
+        return len(self._lines.get(key, ()))
+
+    def ahead(self, key: Key, asking: Asking) -> int:
+        """The number of orders before that order, or before its place if it is not queued."""
+        line = self._lines.get(key)
+        return bisect_left(line, asking.place) if line else 0
+
+    def wait(self, asking: Asking, key: Key, keeps_place: Callable[[Key], bool], *, stands: bool) -> None:
+        """Queue the order for `key`. `stands` False: the limit does not free capacity one by one."""
+        waiter = self._waiters.get(asking.uid)
+        if waiter is None:
+            waiter = self._waiters[asking.uid] = _Waiter(asking, key)
+        waiter.asking, waiter.main = asking, key
+        for other in [line for line in waiter.lines if line != key and not keeps_place(line)]:
+            self._leave_line(waiter, other)
+        if stands and key not in waiter.lines:
+            waiter.lines.add(key)
+            insort(self._lines.setdefault(key, []), asking.place)
+
+    def leave(self, uid: str) -> None:
+        """Remove the order from all queues."""
+        waiter = self._waiters.pop(uid, None)
+        if waiter is not None:
+            for key in list(waiter.lines):
+                self._leave_line(waiter, key)
+
+    def _leave_line(self, waiter: _Waiter, key: Key) -> None:
+        line = self._lines[key]
+        del line[bisect_left(line, waiter.asking.place)]
+        waiter.lines.discard(key)
+        if line:
+            self.call(key)
+        else:
+            del self._lines[key]
+
+    def call(self, key: Key) -> None:
+        """Wake the next order in the queue: capacity may be free, or its turn may come earlier."""
+        for _, uid in self._lines.get(key, ()):
+            if self._waiters[uid].main == key:
+                self._wake(uid)
+                return
+
+
+_ACCOUNTS: Final = Key(published.ACCOUNTS, "")
 
 
 @cache
@@ -161,7 +293,7 @@ class Ledger:
         self.flights: dict[str, Flight] = {}
         self.waiting_elsewhere: Mapping[str, int] = {}
         """The number of orders that wait in other processes, by key."""
-        self.lines = Lines(wake)
+        self.lines = WaitingOrders(wake)
         self._lapsed_at = 0
         self._tidied_at = 0
 

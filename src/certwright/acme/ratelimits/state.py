@@ -13,8 +13,7 @@ from typing import Final
 
 import msgspec
 
-from certwright.acme.ratelimits.decisions import Asking, Key
-from certwright.acme.ratelimits.ledger import RESERVED_MICROS, Flight, Ledger
+from certwright.acme.ratelimits.ledger import RESERVED_MICROS, Asking, Flight, Key, Ledger
 from certwright.kit.rate_limit import Bucket, Rate, micros
 
 _LONGEST_PACE_S: Final = 7 * 86_400

@@ -21,8 +21,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from certwright.acme.ratelimits import published
-from certwright.acme.ratelimits.decisions import Asking, WaitUntil
-from certwright.acme.ratelimits.ledger import RESERVED_FOR, Ledger
+from certwright.acme.ratelimits.ledger import RESERVED_FOR, Asking, Ledger, WaitUntil
 from certwright.acme.ratelimits.published import Chosen
 from certwright.acme.ratelimits.state import FAILED, ISSUED, Seen, catch_up
 from certwright.controllers.acme.clients import ResolvedIssuer

@@ -20,8 +20,7 @@ from typing import Any, Final
 import msgspec
 
 from certwright.acme.ratelimits import published
-from certwright.acme.ratelimits.decisions import Admit, WaitUntil
-from certwright.acme.ratelimits.ledger import Ledger
+from certwright.acme.ratelimits.ledger import Admit, Ledger, WaitUntil
 from certwright.acme.ratelimits.published import CaLimits
 from certwright.acme.ratelimits.state import LedgerState, restore, state
 from certwright.kube.api.core import CONFIG_MAPS, ConfigMap
