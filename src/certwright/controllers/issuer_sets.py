@@ -92,7 +92,15 @@ class SetReconciler(Generic[T]):
         if issuer_set is None or issuer_set.metadata.deletion_timestamp is not None:
             return Result()
         now = self._toolbox.now()
-        checked = self._check(issuer_set)
+        allowed, namespace = members_of(issuer_set), issuer_set.metadata.namespace
+        checked = [
+            CheckedMember(
+                place,
+                member,
+                self._members.problem_of(member, namespace) if member in allowed else _NOT_ALLOWED,
+            )
+            for place, member in enumerate(issuer_set.spec.issuers)
+        ]
         if any(entry.problem is not None and entry.problem.is_unchecked for entry in checked):
             # The verdict enqueues the set again. Without it the set would leave a member that works.
             return Result()
@@ -105,17 +113,6 @@ class SetReconciler(Generic[T]):
             return Result()
         self._report(issuer_set, written)
         return Result(wake_at=status.return_time)
-
-    def _check(self, issuer_set: T) -> list[CheckedMember]:
-        allowed, namespace = members_of(issuer_set), issuer_set.metadata.namespace
-        return [
-            CheckedMember(
-                place,
-                member,
-                self._members.problem_of(member, namespace) if member in allowed else _NOT_ALLOWED,
-            )
-            for place, member in enumerate(issuer_set.spec.issuers)
-        ]
 
     def _report(self, before: T, after: T) -> None:
         former, active = before.status.active, after.status.active

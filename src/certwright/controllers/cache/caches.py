@@ -418,13 +418,12 @@ def recorded_signer(
     None: unknown. The owner of a request may have written it."""
     uid = certificate.metadata.uid
     signed = [
-        request for request in requests if is_controlled_by(request.metadata, uid) and _is_signed(request)
+        request
+        for request in requests
+        if is_controlled_by(request.metadata, uid)
+        and conditions.is_true(request.status.conditions, reasons.READY)
     ]
     last = max(signed, key=lambda request: revision_number(request.metadata), default=None)
     if last is None:
         return None
     return read_member(last.metadata.annotations) if last.spec.issuer_ref.is_set else last.spec.issuer_ref
-
-
-def _is_signed(request: CertificateRequest) -> bool:
-    return conditions.is_true(request.status.conditions, reasons.READY)

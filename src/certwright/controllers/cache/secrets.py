@@ -406,7 +406,12 @@ class Dependents(Generic[K]):
     def keep_only(self, dependent: K, secrets: Iterable[ObjectKey]) -> None:
         """Forget what `dependent` depended on besides `secrets`."""
         for secret in self._by_dependent.get(dependent, set()) - set(secrets):
-            self._remove(dependent, secret)
+            self._by_secret[secret].discard(dependent)
+            if not self._by_secret[secret]:
+                del self._by_secret[secret]
+            self._by_dependent[dependent].discard(secret)
+            if not self._by_dependent[dependent]:
+                del self._by_dependent[dependent]
 
     def __contains__(self, secret: ObjectKey) -> bool:
         """Whether an object depends on that Secret."""
@@ -415,11 +420,3 @@ class Dependents(Generic[K]):
     def of(self, secret: ObjectKey) -> tuple[K, ...]:
         """The objects that depend on that Secret."""
         return tuple(self._by_secret.get(secret, ()))
-
-    def _remove(self, dependent: K, secret: ObjectKey) -> None:
-        self._by_secret[secret].discard(dependent)
-        if not self._by_secret[secret]:
-            del self._by_secret[secret]
-        self._by_dependent[dependent].discard(secret)
-        if not self._by_dependent[dependent]:
-            del self._by_dependent[dependent]

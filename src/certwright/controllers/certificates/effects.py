@@ -241,11 +241,30 @@ def log_change(before: Certificate, after: Certificate) -> None:
     if new == old:
         return
     if new.revision != old.revision and new.revision is not None:
-        _log_issued(before, after)
+        _event(
+            logging.INFO,
+            "certificate renewed" if old.revision else "certificate issued",
+            after,
+            issuer=_issuer(after),
+            secret=after.spec.secret_name,
+            revision=new.revision,
+            notAfter=new.not_after,
+            renewal=new.renewal_time,
+        )
     elif new.last_failure_time not in (None, old.last_failure_time):
         _log_failed(after)
     elif _ready(before) is not _ready(after):
-        _log_readiness(before, after)
+        ready = conditions.find(after.status.conditions, reasons.READY)
+        if ready is None:
+            return
+        if ready.status == "True":
+            _event(logging.INFO, "certificate ready", after, notAfter=after.status.not_after)
+        elif _ready(before):
+            # A changed spec is re-issued, which is the normal course.
+            is_issuing = conditions.is_true(after.status.conditions, reasons.ISSUING)
+            is_normal = is_issuing and ready.reason != reasons.EXPIRED
+            level = logging.INFO if is_normal else logging.WARNING
+            _event(level, "certificate not ready", after, reason=ready.reason, cause=ready.message)
 
 
 def log_blocked(certificate: Certificate, reason: str, message: str) -> None:
@@ -264,20 +283,6 @@ def _issuer(certificate: Certificate) -> str:
         return f"{reference.kind_or_default}/{namespace}/{reference.name}"
     # The scope of external kinds is unknown.
     return f"{reference.kind_or_default}/{reference.name}"
-
-
-def _log_issued(before: Certificate, after: Certificate) -> None:
-    status = after.status
-    _event(
-        logging.INFO,
-        "certificate renewed" if before.status.revision else "certificate issued",
-        after,
-        issuer=_issuer(after),
-        secret=after.spec.secret_name,
-        revision=status.revision,
-        notAfter=status.not_after,
-        renewal=status.renewal_time,
-    )
 
 
 def _log_failed(after: Certificate) -> None:
@@ -301,17 +306,3 @@ def _ready(certificate: Certificate) -> bool | None:
     """Whether it is Ready; None before the first verdict."""
     ready = conditions.find(certificate.status.conditions, reasons.READY)
     return ready.status == "True" if ready is not None else None
-
-
-def _log_readiness(before: Certificate, after: Certificate) -> None:
-    ready = conditions.find(after.status.conditions, reasons.READY)
-    if ready is None:
-        return
-    if ready.status == "True":
-        _event(logging.INFO, "certificate ready", after, notAfter=after.status.not_after)
-    elif _ready(before):
-        # A changed spec is re-issued, which is the normal course.
-        is_issuing = conditions.is_true(after.status.conditions, reasons.ISSUING)
-        is_normal = is_issuing and ready.reason != reasons.EXPIRED
-        level = logging.INFO if is_normal else logging.WARNING
-        _event(level, "certificate not ready", after, reason=ready.reason, cause=ready.message)

@@ -89,7 +89,18 @@ class Issuing:
             elif (moment := _withheld_until(request, snapshot)) is not None:
                 _report_withheld(moment, snapshot, draft)
         else:
-            _report_wait(request, snapshot, draft)
+            # Show in the Certificate what its request waits for. In the normal course it never waits, so this
+            # costs no write.
+            ready = conditions.find(request.status.conditions, reasons.READY)
+            issuing = conditions.find(snapshot.certificate.status.conditions, reasons.ISSUING)
+            if ready is None or issuing is None or ready.reason != reasons.PENDING or not ready.message:
+                return
+            message = causes.waiting_for(request, ready.message)
+            reason = issuing.reason
+            if reason == reasons.MANUALLY_TRIGGERED:
+                # The request has been made: only another `renew` ends its wait.
+                reason = reasons.MANUAL_REQUEST_WAITS
+            draft.set_condition(reasons.ISSUING, "True", reason, message, now=snapshot.now)
 
     def _fail(self, failure: Verdict, request: CertificateRequest, snapshot: Snapshot, draft: Draft) -> None:
         why = causes.of_request(request)
@@ -259,21 +270,6 @@ def _report_withheld(moment: datetime, snapshot: Snapshot, draft: Draft) -> None
     )
     if issuing is not None and issuing.message != text:
         draft.set_condition(reasons.ISSUING, issuing.status, issuing.reason, text, now=snapshot.now)
-
-
-def _report_wait(request: CertificateRequest, snapshot: Snapshot, draft: Draft) -> None:
-    """Show in the Certificate what its request waits for. In the normal course it never waits, so this costs
-    no write."""
-    ready = conditions.find(request.status.conditions, reasons.READY)
-    issuing = conditions.find(snapshot.certificate.status.conditions, reasons.ISSUING)
-    if ready is None or issuing is None or ready.reason != reasons.PENDING or not ready.message:
-        return
-    message = causes.waiting_for(request, ready.message)
-    reason = issuing.reason
-    if reason == reasons.MANUALLY_TRIGGERED:
-        # The request has been made: only another `renew` ends its wait.
-        reason = reasons.MANUAL_REQUEST_WAITS
-    draft.set_condition(reasons.ISSUING, "True", reason, message, now=snapshot.now)
 
 
 _NO_PAIR: tuple[Rule, ...] = (

@@ -22,7 +22,7 @@ from certwright.pki import keystores, limits
 from certwright.pki.errors import PkiError
 from certwright.resources import names
 from certwright.resources.certificate import CertificateSpec, JKSKeystore, PKCS12Keystore
-from certwright.resources.references import SecretKeySelector, given
+from certwright.resources.references import given
 
 PASSWORD_NOT_FOUND: Final = "KeystorePasswordSecretNotFound"  # noqa: S105 - a name, no password
 FAILED: Final = "KeystoreFailed"
@@ -89,9 +89,14 @@ def _password(store: JKSKeystore | PKCS12Keystore, secrets: Mapping[str, Secret]
     reference = given(store.password_secret_ref)
     if reference is None:
         return _limited(store.password or "")
-    raw = _value(reference, secrets)
+    secret = secrets.get(reference.name)
+    value = secret.data.get(reference.key) if secret is not None else None
+    if not value:
+        lacks = f'has nothing under "{reference.key}"' if secret is not None else "does not exist"
+        text = f'The keystore is waiting for its password: Secret "{reference.name}" {lacks}'
+        raise Blocked(PASSWORD_NOT_FOUND, text)
     try:
-        return _limited(raw.decode())
+        return _limited(value.decode())
     except UnicodeDecodeError:
         where = f'{reference.key} of Secret "{reference.name}"'
         raise Blocked(FAILED, f"The keystore's password in {where} is not UTF-8 text") from None
@@ -101,16 +106,6 @@ def _limited(password: str) -> str:
     if len(password) > limits.MAX_PASSWORD:
         raise Blocked(FAILED, f"The keystore's password has more than {limits.MAX_PASSWORD} characters")
     return password
-
-
-def _value(reference: SecretKeySelector, secrets: Mapping[str, Secret]) -> bytes:
-    secret = secrets.get(reference.name)
-    value = secret.data.get(reference.key) if secret is not None else None
-    if not value:
-        lacks = f'has nothing under "{reference.key}"' if secret is not None else "does not exist"
-        text = f'The keystore is waiting for its password: Secret "{reference.name}" {lacks}'
-        raise Blocked(PASSWORD_NOT_FOUND, text)
-    return value
 
 
 def make(stores: Iterable[Store], pair: Pair, now: datetime) -> dict[str, bytes]:

@@ -95,7 +95,12 @@ class Facts:
     def key(self, pem: bytes) -> KeyFacts | str:
         """The private key in `pem`, or why there is none."""
         if isinstance(pem, WithheldKey):
-            return _withheld(pem)
+            # The public key of the certificate beside a stripped key.
+            try:
+                certificate = known_certificate(pem.chain_pem)
+                return KeyFacts(None, certificate.public_key_der, spki.plan_of(certificate.spki))
+            except PkiError as error:
+                raise NeedsFullSecret from error
         digest = sha256(pem).digest()
         cached = self._keys.get(digest)
         return self._keys.put(digest, _read_key(pem)) if cached is None else cached
@@ -148,16 +153,6 @@ def _verify(chain_pem: bytes, ca_pem: bytes, now: datetime) -> Verification | st
         return verify_answer(chain_pem, ca_pem, now)
     except PkiError as error:
         return str(error)
-
-
-def _withheld(key: WithheldKey) -> KeyFacts:
-    """The public key of the certificate beside a stripped key. Raises `NeedsFullSecret` if that cannot be
-    derived from it."""
-    try:
-        certificate = known_certificate(key.chain_pem)
-        return KeyFacts(None, certificate.public_key_der, spki.plan_of(certificate.spki))
-    except PkiError as error:
-        raise NeedsFullSecret from error
 
 
 def _read_certificate(

@@ -40,7 +40,12 @@ class RenewalInformation:
             if current is not None:
                 draft.change(acme=None)
             return
-        account = _account(snapshot)
+        # The URL of the issuer's account; empty while it is being registered.
+        signer = snapshot.signer
+        assert signer is not None
+        ready = conditions.find(signer.status.conditions, reasons.READY)
+        is_current = ready is not None and ready.observed_generation == signer.metadata.generation
+        account = signer.status.acme.uri if is_current and signer.status.acme is not None else ""
         answer = self._poller.answer(snapshot.certificate.metadata.uid, facts)
         if answer is None or (answer.status is not None and not _is_from(answer.status, account)):
             if current is not None and current.ari is not None and not _is_of(current.ari, facts, account):
@@ -92,15 +97,6 @@ class RenewalInformation:
 def _is_enabled(snapshot: Snapshot) -> bool:
     spec = snapshot.signer.spec.acme if snapshot.signer is not None else None
     return spec is not None and spec.renewal_information_source != "None"
-
-
-def _account(snapshot: Snapshot) -> str:
-    """The URL of the issuer's account; empty while it is being registered."""
-    signer = snapshot.signer
-    assert signer is not None
-    ready = conditions.find(signer.status.conditions, reasons.READY)
-    is_current = ready is not None and ready.observed_generation == signer.metadata.generation
-    return signer.status.acme.uri if is_current and signer.status.acme is not None else ""
 
 
 def _is_of(current: ARIStatus, facts: CertificateFacts, account: str) -> bool:

@@ -72,7 +72,13 @@ def _span(snapshot: Snapshot, facts: CertificateFacts, seed: str) -> _Span:
     if _signed(ca, snapshot):
         # A renewal gives one that ends with this CA. So it is treated as if it ended then itself.
         return min(regular, _regular(facts, end, snapshot.certificate.spec))
-    return _between_cas(max(facts.not_before + _SHORTEST_LIFE, ca.not_before), end, regular, seed)
+    # In the first two thirds of the time from `begin`, when there was a new CA, until the old one ends; each
+    # certificate at another time. One that is renewed in that time anyhow is left alone.
+    begin = max(facts.not_before + _SHORTEST_LIFE, ca.not_before)
+    by = max((end - begin) * 2 / 3, timedelta(0))
+    if regular.begin + regular.by <= begin + by:
+        return regular
+    return _Span(renewal.put_off(begin, by, seed), timedelta(0), end)
 
 
 def _suggested(snapshot: Snapshot, facts: CertificateFacts) -> _Span | None:
@@ -104,15 +110,6 @@ def _regular(facts: CertificateFacts, end: datetime, spec: CertificateSpec) -> _
     is_requested = (spec.renew_before_duration, spec.renew_before_percentage) != (None, None)
     longest = renewal.LONGEST_REQUESTED_SPREAD if is_requested else renewal.LONGEST_SPREAD
     return _Span(begin, renewal.spread(facts.not_before, begin, end, longest), end)
-
-
-def _between_cas(begin: datetime, end: datetime, regular: _Span, seed: str) -> _Span:
-    """In the first two thirds of the time from `begin`, when there was a new CA, until the old one ends; each
-    certificate at another time. One that is renewed in that time anyhow is left alone."""
-    by = max((end - begin) * 2 / 3, timedelta(0))
-    if regular.begin + regular.by <= begin + by:
-        return regular
-    return _Span(renewal.put_off(begin, by, seed), timedelta(0), end)
 
 
 def _signed(ca: CertificateFacts, snapshot: Snapshot) -> bool:

@@ -139,13 +139,11 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, dict=True, eq=False):
             return None
         for request in self.requests_of(self.next_revision):
             of_key = request.metadata.annotations.get(names.PRIVATE_KEY_SECRET_NAME)
-            if of_key == self.certificate.status.next_private_key_secret_name and self._fits(request, key):
+            if of_key == self.certificate.status.next_private_key_secret_name and (
+                not self.differences(request) and is_for_key(request.spec.request, key.public)
+            ):
                 return request
         return None
-
-    def _fits(self, request: CertificateRequest, key: KeyFacts) -> bool:
-        # One that cannot be read differs.
-        return not self.differences(request) and is_for_key(request.spec.request, key.public)
 
     def differences(self, request: CertificateRequest) -> tuple[str, ...]:
         """The fields of the spec that the request does not match; `spec` alone if its CSR cannot be read."""

@@ -146,16 +146,12 @@ def output_formats(certificate: Certificate, pair: Pair) -> dict[str, bytes]:
     formats: dict[str, bytes] = {}
     for output in certificate.spec.additional_output_formats:
         if output.type == "DER":
-            formats[names.DER_KEY] = _der_of(pair.key_pem)
+            # The bytes between the lines of a PEM text of one block, which we have written ourselves.
+            lines = [line for line in pair.key_pem.splitlines() if not line.startswith(b"-----")]
+            formats[names.DER_KEY] = b64decode(b"".join(lines))
         elif output.type == "CombinedPEM":
             formats[names.COMBINED_PEM_KEY] = pair.key_pem + b"\n" + pair.chain_pem
     return formats
-
-
-def _der_of(pem: bytes) -> bytes:
-    """The bytes between the lines of a PEM text of one block, which we have written ourselves."""
-    lines = [line for line in pem.splitlines() if not line.startswith(b"-----")]
-    return b64decode(b"".join(lines))
 
 
 def configuration(certificate: Certificate, secret: Secret | None, content: Content) -> dict[str, Any]:

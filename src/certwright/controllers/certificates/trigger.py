@@ -67,7 +67,19 @@ class Trigger:
             if not is_early:
                 _clear(snapshot, draft)
         elif retry_at is not None and is_early:
-            _report_retry_time(retry_at, snapshot, draft)
+            # Record and show what the Certificate waits for. That is so already, unless cert-manager or an
+            # older version has written it, or the time has changed.
+            issuing = conditions.find(snapshot.certificate.status.conditions, reasons.ISSUING)
+            before = causes.retry_of(snapshot.certificate)
+            if issuing is None or before is None:
+                return
+            is_recorded = read_retry(snapshot.certificate.metadata.annotations) == before
+            is_shown = issuing.message == before.text
+            if is_recorded and is_shown and before.next_attempt == retry_at.replace(microsecond=0):
+                return
+            message = before.message or retry_time.failure_text(snapshot)
+            record = retry_time.new_record(message, snapshot, retry_at, by_request=before.by_request)
+            _show(record, issuing.reason, snapshot, draft)
         elif (hold := self._hold_of(snapshot.certificate, snapshot.now)) is not None:
             _report_deferral(hold, snapshot, draft)
         else:
@@ -98,22 +110,6 @@ def _clear(snapshot: Snapshot, draft: Draft) -> None:
     if is_refused:
         draft.remove_condition(reasons.ISSUING)
     draft.add_event("Normal", "FailureCleared", _CLEARED)
-
-
-def _report_retry_time(moment: datetime, snapshot: Snapshot, draft: Draft) -> None:
-    """Record and show what the Certificate waits for. That is so already, unless cert-manager or an older
-    version has written it, or the time has changed."""
-    issuing = conditions.find(snapshot.certificate.status.conditions, reasons.ISSUING)
-    before = causes.retry_of(snapshot.certificate)
-    if issuing is None or before is None:
-        return
-    is_recorded = read_retry(snapshot.certificate.metadata.annotations) == before
-    is_shown = issuing.message == before.text
-    if is_recorded and is_shown and before.next_attempt == moment.replace(microsecond=0):
-        return
-    message = before.message or retry_time.failure_text(snapshot)
-    record = retry_time.new_record(message, snapshot, moment, by_request=before.by_request)
-    _show(record, issuing.reason, snapshot, draft)
 
 
 def _report_deferral(hold: Hold, snapshot: Snapshot, draft: Draft) -> None:

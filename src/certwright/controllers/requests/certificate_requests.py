@@ -127,7 +127,18 @@ class RequestReconciler:
             written = await self._status.commit(CERTIFICATE_REQUESTS, request, answer.request)
         except NotFound:
             return Result()
-        self._report(request, written, answer)
+        # A request that a Certificate owns sends no Events while all goes well, because the Certificate sends
+        # them.
+        owner = controller_of(written.metadata)
+        owned = owner is not None and owner.kind == CERTIFICATES.kind
+        was_open = is_open(request)
+        if was_open and is_open(written):
+            self._report_wait_once(written)
+        elif was_open and self._approves and not owned:
+            self._event(written, NewEvent("Normal", REASON, MESSAGE))
+        for event in answer.events:
+            if not (owned and event.reason == ISSUED_EVENT):
+                self._event(written, event)
         return Result(wake_at=answer.again_at)
 
     async def _answer_for_set(
@@ -188,20 +199,6 @@ class RequestReconciler:
         pending = waits is not None and waits.reason == reasons.PENDING
         self.dependents.keep_only(key, reader.read if pending else ())
         return answer
-
-    def _report(self, before: CertificateRequest, after: CertificateRequest, answer: Answer) -> None:
-        """A request that a Certificate owns sends no Events while all goes well, because the Certificate
-        sends them."""
-        owner = controller_of(after.metadata)
-        owned = owner is not None and owner.kind == CERTIFICATES.kind
-        was_open = is_open(before)
-        if was_open and is_open(after):
-            self._report_wait_once(after)
-        elif was_open and self._approves and not owned:
-            self._event(after, NewEvent("Normal", REASON, MESSAGE))
-        for event in answer.events:
-            if not (owned and event.reason == ISSUED_EVENT):
-                self._event(after, event)
 
     def _report_wait_once(self, request: CertificateRequest) -> None:
         meta = request.metadata

@@ -116,7 +116,13 @@ class Signing:
         if conditions.is_true(existing, reasons.INVALID_REQUEST):
             return Answer(request)
         if (problem := _problem_of(request)) is not None:
-            return self._invalid(request, problem)
+            message = f"The signing request in spec.request cannot be used: {problem}"
+            refused = self._refused(request, reasons.FAILED, message)
+            invalid = Condition(
+                type=reasons.INVALID_REQUEST, status="True", reason="InvalidRequest", message=message
+            )
+            event = NewEvent("Warning", "RequestParsingError", message)
+            return Answer(_with(refused, invalid, self._now()), (event,))
         if not conditions.is_true(existing, reasons.APPROVED):
             return Answer(request)
         return await self._send_to_issuer(request, tools, signing, is_stored=is_stored)
@@ -226,15 +232,6 @@ class Signing:
         ready = Condition(type=reasons.READY, status="False", reason=reason, message=message)
         failed_at = request.status.failure_time or now.replace(microsecond=0)
         return _with(request, ready, now, failure_time=failed_at)
-
-    def _invalid(self, request: CertificateRequest, problem: str) -> Answer:
-        message = f"The signing request in spec.request cannot be used: {problem}"
-        refused = self._refused(request, reasons.FAILED, message)
-        invalid = Condition(
-            type=reasons.INVALID_REQUEST, status="True", reason="InvalidRequest", message=message
-        )
-        event = NewEvent("Warning", "RequestParsingError", message)
-        return Answer(_with(refused, invalid, self._now()), (event,))
 
 
 _FINAL = (reasons.ISSUED, reasons.FAILED, reasons.DENIED)

@@ -191,8 +191,13 @@ class SigningRequestReconciler:
     async def _sign(self, key: ObjectKey, request: CertificateSigningRequest, signer: Signer) -> Result:
         if not request.status.has(reasons.APPROVED):
             raise Waits(NewEvent("Normal", _WAITING_APPROVAL, WAITING))
-        issuer = self._issuer(signer)
+        issuer = self._find(signer)
+        if issuer is None:
+            raise Waits(NewEvent("Warning", "IssuerNotFound", f"Referenced {signer} not found"))
         kind = kind_of(issuer.view.spec)
+        if not kind:
+            text = f"Referenced {signer} configures no issuer type"
+            raise Waits(NewEvent("Warning", "IssuerTypeMissing", text))
         if kind.lower() not in self._kinds:
             return Result()
         if signer.namespace and not await self._may_reference(request, signer):
@@ -254,16 +259,6 @@ class SigningRequestReconciler:
         patch = {"metadata": {"uid": meta.uid, "annotations": ours}}
         client = self._toolbox.client
         self._requests.put(await client.patch(CERTIFICATE_SIGNING_REQUESTS, meta.name, "", patch))
-
-    def _issuer(self, signer: Signer) -> IssuerState:
-        issuer = self._find(signer)
-        if issuer is None:
-            raise Waits(NewEvent("Warning", "IssuerNotFound", f"Referenced {signer} not found"))
-        if not kind_of(issuer.view.spec):
-            raise Waits(
-                NewEvent("Warning", "IssuerTypeMissing", f"Referenced {signer} configures no issuer type")
-            )
-        return issuer
 
     async def _store(self, request: CertificateSigningRequest, signed: Signed) -> None:
         status = msgspec.structs.replace(request.status, certificate=signed.chain_pem)
