@@ -228,9 +228,14 @@ async def test_an_open_watch_occupies_no_seat_in_any_form(start_api: StartApi, a
         await close_stream(response.stream)
 
 
+async def seated(level: Level, user: str, seats: int = 1) -> Seats:
+    """The seats of a request, immediately or once it is dispatched."""
+    return level.take(user, seats) or await level.wait(user, seats)
+
+
 async def waiting(level: Level, *users: str, seats: int = 1) -> list[asyncio.Task[Seats]]:
     """Requests that have been queued, or have their seats."""
-    tasks = [asyncio.create_task(level.seat(user, seats)) for user in users]
+    tasks = [asyncio.create_task(seated(level, user, seats)) for user in users]
     await asyncio.sleep(0)
     return tasks
 
@@ -250,7 +255,7 @@ async def test_the_queues_of_a_level_are_bounded_per_flow_and_in_all() -> None:
 
 async def test_a_turn_of_the_loop_has_its_own_bound() -> None:
     level = Level("get", Bounds(seats=100, per_turn=4, waiting=100))
-    asked = [asyncio.create_task(level.seat("a", 1)) for _ in range(10)]
+    asked = [asyncio.create_task(seated(level, "a")) for _ in range(10)]
     counts = [0]
     while not all(task.done() for task in asked):
         await asyncio.sleep(0)

@@ -108,12 +108,17 @@ class Level:
         """The number of queued requests."""
         return len(self._waiting)
 
-    async def seat(self, flow: Hashable, count: int) -> Seats:
-        """Seats for a request, immediately or once it is dispatched. Raises `TooManyRequests`."""
+    def take(self, flow: Hashable, count: int) -> Seats | None:
+        """Seats for a request that need not wait; None: it must `wait`."""
+        seats = Seats(self, count)
+        if self._this_turn >= self.bounds.per_turn or not self._queue.start(seats, flow, cost=count):
+            return None
+        self._count_started(count)
+        return seats
+
+    async def wait(self, flow: Hashable, count: int) -> Seats:
+        """Seats once the request is dispatched. Raises `TooManyRequests`."""
         seats, bounds = Seats(self, count), self.bounds
-        if self._this_turn < bounds.per_turn and self._queue.start(seats, flow, cost=count):
-            self._count_started(count)
-            return seats
         if self._queue.waiting_of(flow) >= bounds.waiting or self.waiting >= bounds.waiting_in_all:
             raise self._reject("queue-full" if bounds.waiting else "concurrency-limit")
         loop = asyncio.get_running_loop()
@@ -136,9 +141,10 @@ class Level:
         """Release the seats of a request, or remove it from the queue; idempotent."""
         if self._queue.is_running(seats):
             self.executing -= 1
-        self._waiting.pop(seats, None)
         self._queue.done(seats)
-        self._dispatch()
+        if self._waiting:
+            self._waiting.pop(seats, None)
+            self._dispatch()
 
     def _reject(self, reason: str) -> TooManyRequests:
         self.rejected[reason] += 1
@@ -285,7 +291,8 @@ class Fairness:
         if level is None:
             return None
         count = await self._cost(route, query) if verb in _OF_MANY and route is not None else 1
-        return await level.seat((user.name, verb) if level is self._masters else flow_of(user), count)
+        flow = (user.name, verb) if level is self._masters else flow_of(user)
+        return level.take(flow, count) or await level.wait(flow, count)
 
     def _level_of(self, user: Identity, verb: str, path: str) -> Level | None:
         if _is_free(verb, path):
