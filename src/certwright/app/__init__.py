@@ -9,17 +9,23 @@ Modules:      options (settings of a process, --feature-gates), opening (directo
               stores (the store of --store), serving (the server's own certificate), etcd, encryption (the key
               of the Secrets), shared_files (files that servers on one store share), metrics_tls (the
               certificate of the controllers' metrics endpoint), backup, server (the daemon), controllers (the
-              controllers in any process), revocation, dns_providers (DNS providers that are packages), loop
-              (the event loop)
+              controllers in any process), acme_commands (revocation, the check of a solver), loop (the event
+              loop)
 """
 
 from certwright.app.backup import back_up, restore
 from certwright.app.controllers import RunningControllers, send_test, start_controllers
-from certwright.app.dns_providers import lexicon_problem, plugin_problem
 from certwright.app.loop import keep_what_is_there, run
 from certwright.app.metrics_tls import CaSettings, CertificateFiles, MetricsTls
 from certwright.app.opening import ADMIN
-from certwright.app.options import ControllerOptions, EtcdOptions, ServeOptions, StartError
+from certwright.app.options import (
+    ControllerOptions,
+    EtcdOptions,
+    ServeOptions,
+    StartError,
+    lexicon_problem,
+    plugin_problem,
+)
 from certwright.app.server import CONTROLLER, RunningServer, start_server
 from certwright.controllers.acme.listeners import AcmeSettings
 from certwright.controllers.deliveries.permissions import DeliveryOptions, Root

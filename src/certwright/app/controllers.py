@@ -22,7 +22,7 @@ from certwright.controllers.acme.listeners import CannotListen, Listeners, open_
 from certwright.controllers.acme.responses import Responses, Scope
 from certwright.controllers.cache.shard_filter import Mine
 from certwright.controllers.manager import Controllers
-from certwright.controllers.notifications.notifier import Notifications
+from certwright.controllers.notifier import Notifications
 from certwright.controllers.replicas.replica import Replica
 from certwright.controllers.replicas.shards import (
     USER_AGENT,

@@ -1,4 +1,6 @@
-"""Settings of a process, `--feature-gates`, and the error for a failed start."""
+"""Settings of a process, `--feature-gates`, the packages that `--dns01-lexicon` and `--dns01-plugin` need,
+and the error for a failed start.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 
+from certwright.acme.solvers.dns01.child import plugin
 from certwright.controllers import settings as of_controllers
 from certwright.controllers.acme.listeners import AcmeSettings
 from certwright.controllers.deliveries.permissions import DeliveryOptions
@@ -16,6 +19,7 @@ from certwright.kube.apiserver.base import features
 from certwright.kube.apiserver.base import features as of_server
 from certwright.kube.apiserver.base.features import FeatureGates
 from certwright.kube.apiserver.http.fairness import InFlight
+from certwright.resources.lexicon import FORBIDDEN_PROVIDERS
 from certwright.resources.names import COPIED_ANNOTATION_PREFIXES
 from certwright.resources.operator_policy import OperatorPolicy
 
@@ -133,3 +137,25 @@ def _parse(text: str) -> dict[str, bool]:
         )
     except ValueError as error:
         raise StartError(f"--feature-gates: {error}") from error
+
+
+def lexicon_problem(names: tuple[str, ...]) -> str:
+    """Why these providers of dns-lexicon cannot be allowed; empty: they can."""
+    for name in names:
+        if name in FORBIDDEN_PROVIDERS:
+            return f"`{name}` cannot be used: {FORBIDDEN_PROVIDERS[name]}"
+    known = plugin.lexicon_providers()
+    if not known:
+        return "dns-lexicon is not installed; run `pip install 'certwright[lexicon]'`"
+    unknown = [name for name in names if name not in known]
+    return f"dns-lexicon has no provider `{unknown[0]}`; `lexicon --help` lists them" if unknown else ""
+
+
+def plugin_problem(names: tuple[str, ...]) -> str:
+    """Why these plug-ins cannot be allowed; empty: they can."""
+    known = plugin.plugins()
+    unknown = [name for name in names if name not in known]
+    if not unknown:
+        return ""
+    shown = f" (installed: {', '.join(sorted(known))})" if known else ""
+    return f"no installed package provides the plug-in `{unknown[0]}`{shown}; install its package"

@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     import difflib as difflib
 
     from certwright import app as app
-    from certwright.app import revocation as revocation
-    from certwright.app import solver_check as solver_check
+    from certwright.app import acme_commands as acme_commands
     from certwright.cli import exporting as exporting
     from certwright.cli import jsonpath_template as jsonpath_template
     from certwright.kit import tls_scan as tls_scan
@@ -41,8 +40,7 @@ _MODULES = {
     "jsonpath": "certwright.kube.util.jsonpath",
     "jsonpath_template": "certwright.cli.jsonpath_template",
     "outgoing": "certwright.kit.outgoing",
-    "revocation": "certwright.app.revocation",
-    "solver_check": "certwright.app.solver_check",
+    "acme_commands": "certwright.app.acme_commands",
     "solver": "certwright.resources.solver",
     "sources": "certwright.kube.api.manifests",
     "tls_scan": "certwright.kit.tls_scan",

@@ -6,7 +6,7 @@ import asyncio
 
 from certwright.controllers.cache.shard_filter import Mine
 from certwright.controllers.metrics import ControllerMetrics
-from certwright.controllers.notifications.notifier import Notifier
+from certwright.controllers.notifier import Notifier
 from certwright.controllers.settings import Settings
 from certwright.controllers.toolbox import Toolbox
 from certwright.controllers.wiring import Wiring

@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 
+from certwright.controllers import notifier
 from certwright.controllers.acme.clients import RequestLabels, RequestTotals
 from certwright.controllers.cache.indexes import owner_value
 from certwright.controllers.circuit_breaker import State
 from certwright.controllers.issuer_gate import BreakerStatus
-from certwright.controllers.notifications import notifier
-from certwright.controllers.notifications.notifier import MessageTotals
+from certwright.controllers.notifier import MessageTotals
 from certwright.controllers.wiring import Wiring
 from certwright.kit.exposition import head, labels
 from certwright.kube.api import conditions

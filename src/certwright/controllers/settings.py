@@ -14,7 +14,7 @@ from certwright.controllers.acme.options import AcmeOptions
 from certwright.controllers.backoff import Limits
 from certwright.controllers.circuit_breaker import ATTEMPTS_PER_HOUR
 from certwright.controllers.deliveries.permissions import DeliveryOptions
-from certwright.controllers.notifications.notifier import Notifications
+from certwright.controllers.notifier import Notifications
 from certwright.controllers.shims.annotations import ShimOptions
 from certwright.kube.api.naming import random_suffix
 from certwright.resources.names import COPIED_ANNOTATION_PREFIXES

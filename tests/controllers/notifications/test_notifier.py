@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from certwright.controllers.notifications.notifier import NAME, Notifications
+from certwright.controllers.notifier import NAME, Notifications
 from certwright.kube.api.core import CONFIG_MAPS
 from certwright.notifications.messages import Destination, Digest, SendError
 from certwright.notifications.settings import (

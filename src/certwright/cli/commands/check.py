@@ -198,7 +198,7 @@ async def solver(
 
     is_cluster = kind.lower() == "clusterissuer"
     async with session(server) as here:
-        requested = lazy.solver_check.SolverCheck(
+        requested = lazy.acme_commands.SolverCheck(
             issuer=issuer,
             namespace="" if is_cluster else here.namespace,
             secrets_in=cluster_resource_namespace if is_cluster else here.namespace,
@@ -207,10 +207,10 @@ async def solver(
             patience=timedelta(seconds=timeout_s),
         )
         try:
-            await lazy.solver_check.check(
+            await lazy.acme_commands.check(
                 requested, here.client, solvers.settings, user_agent=USER_AGENT, report=report
             )
-        except (lazy.solver_check.SolverCheckFailed, lazy.app.StartError) as error:
+        except (lazy.acme_commands.SolverCheckFailed, lazy.app.StartError) as error:
             raise Failed(str(error)) from error
 
 

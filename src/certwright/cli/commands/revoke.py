@@ -10,7 +10,7 @@ from certwright.cli.errors import Failed
 from certwright.cli.format import echo
 from certwright.cli.options import ServerOptions, Words, asynchronous, namespaced_server_options
 
-# The reasons that CAs accept from subscribers; `app.revocation` maps them to numbers.
+# The reasons that CAs accept from subscribers; `controllers/acme/revoking.py` maps them to numbers.
 _REASONS = (
     "unspecified",
     "keyCompromise",
@@ -67,14 +67,14 @@ async def command(
         raise click.UsageError("write the name of a Certificate, or secret/NAME")
     async with session(server) as here:
         try:
-            revoked = await lazy.revocation.revoke(
+            revoked = await lazy.acme_commands.revoke(
                 here.client,
-                lazy.revocation.Holder(here.namespace, plain, is_secret=kind == "secret"),
+                lazy.acme_commands.Holder(here.namespace, plain, is_secret=kind == "secret"),
                 reason=reason,
                 user_agent=USER_AGENT,
                 cluster_resource_namespace=cluster_resource_namespace,
                 rules=lazy.app.ServerRules(allow_http=allow_http_servers),
             )
-        except lazy.revocation.CannotRevoke as error:
+        except lazy.acme_commands.CannotRevoke as error:
             raise Failed(str(error)) from error
     echo(f"certificate {revoked.serial} is revoked at {revoked.server}")

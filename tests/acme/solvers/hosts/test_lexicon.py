@@ -28,7 +28,7 @@ from certwright.acme.solvers.dns01.hosts.contract import (
 )
 from certwright.acme.solvers.dns01.hosts.in_child import ChildHost, settings_of
 from certwright.acme.solvers.dns01.hosts.session import HostSession
-from certwright.app.dns_providers import lexicon_problem
+from certwright.app.options import lexicon_problem
 from conformance.check_dns_host import OF_OTHERS, SHARED, ZONE, check_dns_host
 from support.dns.powerdns import KEY, TSIG_SECRET, PowerDnsServer, running_powerdns, served, set_records
 from support.programs import free_port

@@ -27,7 +27,7 @@ from certwright.acme.solvers.dns01.hosts.contract import (
 )
 from certwright.acme.solvers.dns01.hosts.in_child import ChildHost, settings_of
 from certwright.acme.solvers.dns01.hosts.session import HostSession
-from certwright.app.dns_providers import plugin_problem
+from certwright.app.options import plugin_problem
 from conformance.check_dns_host import OF_OTHERS, SHARED, ZONE, check_dns_host, solver_of, task
 from support.dns.outside import START
 from support.dns.plugins import EXAMPLE, install, write_plugins

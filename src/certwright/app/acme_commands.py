@@ -1,4 +1,6 @@
-"""Check of a solver, for the command `check solver`. Not in `app` itself, because it loads the solvers."""
+"""Revocation, and the check of a solver, for the commands `revoke` and `check solver`. Not in `app` itself,
+because it loads the ACME client and the solvers.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +8,7 @@ from collections.abc import Callable
 
 from certwright.app.options import StartError
 from certwright.controllers.acme.listeners import AcmeSettings, CannotListen, open_listeners
+from certwright.controllers.acme.revoking import CannotRevoke, Holder, Revoked, revoke
 from certwright.controllers.acme.solver_check import (
     Environment,
     SolverCheck,
@@ -15,7 +18,15 @@ from certwright.controllers.acme.solver_check import (
 from certwright.kube.client.rest import Client
 from certwright.kube.util.clock import SystemClock
 
-__all__ = ["SolverCheck", "SolverCheckFailed", "check"]
+__all__ = [
+    "CannotRevoke",
+    "Holder",
+    "Revoked",
+    "SolverCheck",
+    "SolverCheckFailed",
+    "check",
+    "revoke",
+]
 
 
 async def check(
