@@ -8,15 +8,14 @@ import sys
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from certwright.acme.solvers.contract import SolverNotAllowed
-from certwright.acme.solvers.dns01.hosts.contract import Outside
-from certwright.acme.solvers.dns01.hosts.session import HostSessions
 from certwright.controllers.acme import solver_factory
 from certwright.controllers.acme.challenge_work import SolverUse
-from certwright.kit.outgoing import HttpClient, ServerRules
+from certwright.controllers.acme.options import AcmeOptions
 from certwright.kube.api import codec
 from certwright.resources.issuer import ClusterIssuer
 from certwright.resources.names import ACME_FINALIZER
@@ -169,13 +168,6 @@ async def _no_secret(_name: str) -> Mapping[str, bytes] | None:
     return None
 
 
-def _no_hosts() -> HostSessions:
-    def no_client(_rules: ServerRules) -> HttpClient:
-        raise AssertionError("no DNS host is asked")
-
-    return HostSessions(Outside(no_client, lambda: datetime.now(UTC)))
-
-
 @pytest.mark.parametrize("kind", ["exec", "webroot"])
 async def test_no_solver_is_made_that_the_flags_do_not_allow(tmp_path: Path, kind: str) -> None:
     """Whatever Order or issuer the Challenge belongs to."""
@@ -187,9 +179,10 @@ async def test_no_solver_is_made_that_the_flags_do_not_allow(tmp_path: Path, kin
     flag = "--exec-solver" if kind == "exec" else "--webroot"
     solver = obj.spec.solver
     use = SolverUse(solver=solver, issuer_kind="Issuer", get_secret=_no_secret, secrets_in="default")
-    surroundings = solver_factory.Surroundings(hosts=_no_hosts(), now=lambda: datetime.now(UTC))
+    nothing = cast(Any, None)  # No webhook and no DNS host is asked.
+    solvers = solver_factory.Solvers(AcmeOptions(), nothing, nothing, lambda: datetime.now(UTC))
     with pytest.raises(SolverNotAllowed, match=flag):
-        await solver_factory.means_of(use, surroundings)
+        await solvers.means_of(use)
 
 
 @pytest.mark.parametrize("kind", ["exec", "webroot"])

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
 
 from certwright.acme.solvers.contract import Check, CheckSettings, NotYet, Ready, SolverError, Task
-from certwright.acme.solvers.dns01.hosts.contract import Outside
-from certwright.acme.solvers.dns01.hosts.session import HostSessions
 from certwright.controllers.acme import solver_factory
 from certwright.controllers.acme.challenge_work import SolverUse
+from certwright.controllers.acme.options import AcmeOptions
 from certwright.controllers.acme.order_challenges import challenge_name, choose, fnv32, order_name
-from certwright.kit.outgoing import HttpClient, ServerRules
 from certwright.kube.api import codec
 from certwright.resources.acme import ChallengeSpec, OrderSpec
 from certwright.resources.references import IssuerReference
@@ -158,21 +156,14 @@ async def check_of(solver: object) -> CheckSettings:
         made.append(settings)
         return NoCheck()
 
-    def no_client(_rules: ServerRules) -> HttpClient:
-        raise AssertionError("no DNS host is asked")
-
     async def no_secret(_name: str) -> Mapping[str, bytes] | None:
         return None
 
     spec = msgspec.convert(solver, Solver)
     use = SolverUse(solver=spec, issuer_kind="Issuer", get_secret=no_secret, secrets_in="default")
-    surroundings = solver_factory.Surroundings(
-        hosts=HostSessions(Outside(no_client, lambda: datetime.now(UTC))),
-        now=lambda: datetime.now(UTC),
-        dns_names=("192.0.2.1:53",),
-        make_check=make_check,
-    )
-    await solver_factory.means_of(use, surroundings)
+    options = AcmeOptions(dns01_nameservers=("192.0.2.1:53",), make_check=make_check)
+    nothing = cast(Any, None)  # No webhook and no DNS host is asked.
+    await solver_factory.Solvers(options, nothing, nothing, lambda: datetime.now(UTC)).means_of(use)
     (settings,) = made
     return settings
 
