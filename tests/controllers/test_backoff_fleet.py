@@ -21,6 +21,8 @@ from controllers.external_issuer import ISSUER, add_external_issuer
 from controllers.scene import Scene, make_certificate
 from support.world import CONTROLLER, START, World
 
+pytestmark = pytest.mark.every(2)
+
 HOUR = timedelta(hours=1)
 Handler = Callable[[Request], Awaitable[Response]]
 

@@ -27,6 +27,8 @@ from controllers.stages import NEVER, STAGES, Stage, shape_of, staged
 from controllers.test_contention import OTHER_KEY, Rival
 from support.world import CONTROLLER, World, make_world
 
+pytestmark = pytest.mark.every(3)
+
 MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
 FEW = settings(max_examples=5, deadline=None)
 SEEDS = st.integers(0, 2**32)

@@ -19,6 +19,8 @@ from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES, ISSUE
 from controllers.crashes import Guillotine
 from controllers.scene import Scene, make_certificate, make_issuer
 
+pytestmark = pytest.mark.every(3)
+
 
 def asking(name: str = "web", issuer: str = "later", **spec: Any) -> Certificate:
     """A Certificate with the annotation."""

@@ -25,6 +25,8 @@ from certwright.kube.util.clock import SystemClock
 from certwright.kube.util.http_messages import Identity, Request
 from support.memory import peak_kb, reset_peak
 
+pytestmark = pytest.mark.every(3)
+
 ADMIN = Identity("kubernetes-admin", groups=("system:masters", "system:authenticated"))
 _PROTOBUF = "application/vnd.kubernetes.protobuf"
 _QUIET = settings(

@@ -18,6 +18,8 @@ from certwright.pki.keys import KeyPlan, encode_private_key, generate
 from certwright.resources.table import CERTIFICATES, CHALLENGES, ISSUERS
 from controllers.acme.fake_world import HTTP01, FakeWorld, fake_world
 
+pytestmark = pytest.mark.every(4)
+
 Json = dict[str, Any]
 
 OBJECTS: Final = 120

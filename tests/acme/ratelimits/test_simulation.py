@@ -22,6 +22,8 @@ from support.limited_ca import (
     windows_of,
 )
 
+pytestmark = pytest.mark.every(2)
+
 LETS_ENCRYPT = PRESETS["acme-v02.api.letsencrypt.org"]
 RATES = rates_of(LETS_ENCRYPT)
 DOMAINS = 50 if os.environ.get("CERTWRIGHT_SOAK") else 10

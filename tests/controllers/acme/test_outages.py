@@ -13,6 +13,8 @@ from certwright.resources.retry import read_breaker
 from certwright.resources.table import CERTIFICATES, CLUSTER_ISSUERS
 from controllers.acme.fake_world import FakeWorld, fake_world
 
+pytestmark = pytest.mark.every(2)
+
 
 @pytest.fixture
 async def away() -> AsyncIterator[FakeWorld]:

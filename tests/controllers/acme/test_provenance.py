@@ -26,6 +26,8 @@ from certwright.resources.acme import Challenge, Order
 from certwright.resources.table import CERTIFICATE_REQUESTS, CHALLENGES, CLUSTER_ISSUERS, ORDERS
 from controllers.acme.fake_world import HTTP01, FakeWorld
 
+pytestmark = pytest.mark.every(3)
+
 Json = dict[str, Any]
 ISSUER = {"name": "acme", "kind": "ClusterIssuer"}
 DNS01 = {

@@ -21,6 +21,8 @@ from support.acme_world import acme_world
 from support.pebble import Pebble
 from support.shifted import ShiftedClock
 
+pytestmark = pytest.mark.every(3)
+
 DAY = timedelta(days=1)
 
 

@@ -22,6 +22,8 @@ from certwright.kube.api.core import SECRETS
 from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES, CLUSTER_ISSUERS
 from controllers.acme.fake_world import FakeWorld, fake_world
 
+pytestmark = pytest.mark.every(2)
+
 # What a refusal of newOrder or finalize leads to:
 # - "goes on": tried again, and that ends well; the Certificate has not failed
 # - "fails":   the Order is final, the Certificate has failed once, with the server's words

@@ -34,6 +34,8 @@ from controllers.acme.fake_world import FakeWorld, fake_world
 from controllers.scene import make_certificate
 from support.world import CONTROLLER
 
+pytestmark = pytest.mark.every(3)
+
 HOUR = timedelta(hours=1)
 LIMIT = 4
 MANY = 12

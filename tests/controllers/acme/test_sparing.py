@@ -12,6 +12,8 @@ from certwright.kube.api.meta import Condition
 from certwright.resources.table import CERTIFICATES
 from controllers.acme.fake_world import FakeWorld, fake_world
 
+pytestmark = pytest.mark.every(3)
+
 _OUT = "serverInternal"
 _MARK = "Certificate re-issuance manually triggered"
 _COUNT = 40

@@ -30,6 +30,8 @@ from kube.apiserver.callers import (
     thing_crd,
 )
 
+pytestmark = pytest.mark.every(3)
+
 JSON = "application/json"
 IN_DEFAULT = "/namespaces/default/"
 COLLECTIONS = {

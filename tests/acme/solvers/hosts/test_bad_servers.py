@@ -37,6 +37,8 @@ from certwright.kit.outgoing import ServerRules, ServerTls
 from conformance.check_dns_host import ZONE
 from support.dns.outside import START
 
+pytestmark = pytest.mark.every(2)
+
 HTTP = ServerRules(allow_http=True)
 SECRET = "the-credential"
 NAME = f"_acme-challenge.a.{ZONE}"
