@@ -257,6 +257,9 @@ def _incomplete_nested(values: Schema, schema: Schema | None, where: str, seen: 
     return errors
 
 
+# --- defaults ---------------------------------------------------------------------------------------------
+
+
 def default_errors(path: str, schema: Schema, *, root: bool = True) -> list[FieldError]:
     """The errors of a schema's default and of those below it. `root`: of a whole object."""
     errors = []
@@ -299,6 +302,8 @@ def _own_default_errors(path: str, schema: Schema) -> list[FieldError]:
 def _below(path: str, field: str) -> str:
     return path if field == "<nil>" else f"{path}{'' if field.startswith('[') else '.'}{field}"
 
+
+# --- keywords of the schema as written --------------------------------------------------------------------
 
 LIST_TYPE = "x-kubernetes-list-type"
 LIST_KEYS = "x-kubernetes-list-map-keys"

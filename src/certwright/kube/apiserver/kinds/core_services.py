@@ -234,11 +234,7 @@ ENDPOINTS = Strategy(
 # --- ResourceQuota ----------------------------------------------------------------------------------------
 
 
-def _prepare_new_quota(obj: Json) -> None:
-    obj["status"] = {}
-
-
-RESOURCE_QUOTA = Strategy(prepare_create=_prepare_new_quota)
+RESOURCE_QUOTA = Strategy(prepare_create=lambda obj: obj.update(status={}))
 
 # --- Pod --------------------------------------------------------------------------------------------------
 

@@ -113,12 +113,10 @@ def _ingress_warnings(new: Json, old: Json | None) -> list[str]:
     return [f"annotation \"{_CLASS}\" is deprecated, please use 'spec.ingressClassName' instead"]
 
 
-def _prepare_new_ingress(obj: Json) -> None:
-    obj["status"] = {"loadBalancer": {}}
-
-
 INGRESS = Strategy(
-    prepare_create=_prepare_new_ingress, validate=_validate_ingress, warnings=_ingress_warnings
+    prepare_create=lambda obj: obj.update(status={"loadBalancer": {}}),
+    validate=_validate_ingress,
+    warnings=_ingress_warnings,
 )
 
 # --- IngressClass -----------------------------------------------------------------------------------------
@@ -204,7 +202,11 @@ def _endpoint_errors(path: str, endpoint: Json, kind: str) -> list[FieldError]:
     for index, address in enumerate(addresses):
         where = f"{path}.addresses[{index}]"
         if kind == "FQDN":
-            if text := _domain_problem(address.removesuffix(".")):
+            name = address.removesuffix(".")
+            text = object_names.dns_subdomain(name)
+            if text is None and "." not in name:
+                text = "should be a domain with at least two segments separated by dots"
+            if text:
                 errors.append(invalid(where, address, text))
         else:
             errors += endpoint_address_errors(where, address, version=kind)
@@ -213,12 +215,6 @@ def _endpoint_errors(path: str, endpoint: Json, kind: str) -> list[FieldError]:
     if (node := endpoint.get("nodeName")) is not None and (text := object_names.dns_subdomain(node)):
         errors.append(invalid(f"{path}.nodeName", node, text))
     return errors
-
-
-def _domain_problem(name: str) -> str | None:
-    if "." not in name and object_names.dns_subdomain(name) is None:
-        return "should be a domain with at least two segments separated by dots"
-    return object_names.dns_subdomain(name)
 
 
 ENDPOINT_SLICE = Strategy(
