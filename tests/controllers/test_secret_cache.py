@@ -11,7 +11,7 @@ import pytest
 from certwright.controllers.cache.secrets import Secrets
 from certwright.kube.api import conditions
 from certwright.kube.api.core import SECRETS, Secret, SecretMeta
-from certwright.kube.client.metadata_informer import SelectiveInformer
+from certwright.kube.client.filtered_informer import SelectiveInformer
 from certwright.kube.util.http_messages import Request, Response
 from certwright.pki.keys import load_private_key, public_key_der
 from certwright.resources import names

@@ -21,8 +21,8 @@ from certwright.kube.api.core import EVENTS, SECRETS, Event, EventSource, Secret
 from certwright.kube.api.errors import ApiError, NotFound, Unreachable
 from certwright.kube.api.kinds import AnyKind, Kind
 from certwright.kube.api.meta import ObjectKey, ObjectMeta, Struct
+from certwright.kube.client.filtered_informer import Identified, Identity, identities
 from certwright.kube.client.informer import Informer
-from certwright.kube.client.metadata_informer import Identified, Identity, identities
 from certwright.kube.client.rest import Client
 from certwright.kube.util.clock import Clock, SystemClock
 from certwright.kube.util.tasks import TaskSet

@@ -8,9 +8,8 @@ import pytest
 
 from certwright.kube.api.core import CONFIG_MAPS, ConfigMap
 from certwright.kube.api.meta import ObjectKey, ObjectMeta
-from certwright.kube.client.filtered_informer import Names
+from certwright.kube.client.filtered_informer import Identified, Names, SelectiveInformer, identities
 from certwright.kube.client.informer import identity
-from certwright.kube.client.metadata_informer import Identified, SelectiveInformer, identities
 from certwright.kube.client.rest import Client
 from certwright.kube.client.transport import LocalTransport
 from certwright.kube.util.http_messages import Request, Response

@@ -29,9 +29,14 @@ from certwright.kube.api.errors import ApiError, NotFound
 from certwright.kube.api.meta import ObjectKey, Owned
 from certwright.kube.client.cache import Indexer, key_of, revision_of
 from certwright.kube.client.compressed import Packing
-from certwright.kube.client.filtered_informer import PartialInformer, follow_some
+from certwright.kube.client.filtered_informer import (
+    Identified,
+    PartialInformer,
+    SelectiveInformer,
+    follow_some,
+    identities,
+)
 from certwright.kube.client.informer import Informer, identity
-from certwright.kube.client.metadata_informer import Identified, SelectiveInformer, identities
 from certwright.kube.client.rest import Client
 from certwright.kube.util.caches import Lru
 from certwright.kube.util.clock import Clock
