@@ -20,7 +20,8 @@ _log = logging.getLogger(__name__)
 
 
 class SlotRequest(msgspec.Struct, frozen=True):
-    """A challenge that requests a slot. `subject` is what must not be validated twice at the same time."""
+    """A challenge of an `order` that requests a slot. `subject` is what must not be validated twice at the
+    same time."""
 
     key: ObjectKey
     order: str

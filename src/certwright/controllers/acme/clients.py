@@ -1,4 +1,4 @@
-"""The ACME clients of this process, made when the first is needed."""
+"""The ACME clients of this process, the Secrets of their accounts, and metrics of their requests."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class ResolvedIssuer(msgspec.Struct, frozen=True):
 
 
 class AcmeClients:
-    """`observe` is called for every request. Signatures that take long are made in the executor of the
-    `toolbox`."""
+    """The ACME clients, made when the first is needed. `observe` is called for every request. Signatures
+    that take long are made in the executor of the `toolbox`."""
 
     def __init__(self, toolbox: Toolbox, options: AcmeOptions, *, user_agent: str, observe: Observer) -> None:
         self._now = toolbox.now

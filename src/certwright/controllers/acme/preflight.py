@@ -1,4 +1,4 @@
-"""Preflight of an Order: whether the solvers can serve its names, before the order is placed at the CA.
+"""Checks of solvers before an order: of an issuer's when it is checked, and of an Order's (its preflight).
 
 A new order counts against the CA's limits, so one that cannot succeed is not placed: its solver has no
 credentials, or the account at the DNS provider has no zone for the name. What only the CA's authorizations
@@ -222,7 +222,8 @@ _RETRY_REJECTED: Final = timedelta(minutes=10)
 
 
 class SolverVerification:
-    """Verifies with the solvers of `lookup`, which share connections and cached answers with challenges."""
+    """Verifies the solvers of an issuer: Secrets, credentials, listeners. Those of `lookup` share connections
+    and cached answers with challenges."""
 
     def __init__(self, lookup: SolverLookup, options: AcmeOptions, now: Callable[[], datetime]) -> None:
         self._lookup = lookup

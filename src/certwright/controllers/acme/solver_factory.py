@@ -238,7 +238,8 @@ async def _tsig_key(spec: RFC2136DNS, get_secret: GetSecret) -> tuple[str, str, 
 async def call_webhook(
     client: Client, group: str, solver: str, payload: Mapping[str, Any]
 ) -> Mapping[str, Any]:
-    """The answer of the solver of that group and name to a ChallengePayload. Raises `SolverError`.
+    """POST a ChallengePayload to the solver of that group and name, and return its answer. Raises
+    `SolverError`. Source: cert-manager `pkg/issuer/acme/dns/webhook/webhook.go`.
 
     The request has the rights of the controllers, and both names come from an object that a tenant may have
     written: neither may lead to another path.

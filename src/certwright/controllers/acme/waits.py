@@ -1,4 +1,4 @@
-"""The time of the next step in a reason, and when a change of it is worth another write.
+"""Waits of Orders and Challenges: why, until when, and when a changed reason is worth another write.
 
 The time in a reason is for people; nothing reads it back. A reason is copied from the Challenge to the Order,
 its request and its Certificate, so that each change of it is up to four writes.

@@ -46,7 +46,7 @@ class _Written(NamedTuple):
 
 
 class SolverServices:
-    """Counts the users of each Service by their UIDs."""
+    """Creates and deletes the Services. Counts the users of each by their UIDs."""
 
     def __init__(self, client: Client, replicas: Replicas) -> None:
         self._client = client
@@ -132,7 +132,12 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 class Replicas:
-    """Follows the Service that `own` names, if it names one; `own` is the listener of this process."""
+    """The addresses of all ready replicas: those of `--http01-cluster-service`, which Kubernetes keeps.
+
+    Every replica answers every challenge (`responses.py`), so a proxy that knows all of them passes a CA's
+    request to a living one while another is lost. Without the flag the addresses are those of `own`, the
+    listener of this process.
+    """
 
     def __init__(self, client: Client, clock: Clock, own: ClusterListener) -> None:
         self._clock = clock
@@ -199,7 +204,12 @@ _KINDS: Final = (objects.PODS, objects.INGRESSES, objects.HTTP_ROUTES, objects.S
 
 
 class Leftovers:
-    """Removes them at the start, and once an hour. `challenges` must be in sync."""
+    """Removes objects of HTTP-01 solvers that outlived their Challenge, at the start and once an hour: those
+    of cert-manager, or of a process that was killed. `challenges` must be in sync.
+
+    Kubernetes deletes most of them with their Challenge, which owns them. What is left is what belongs to a
+    Challenge that has ended and still exists, and the Services of namespaces, which no Challenge owns.
+    """
 
     def __init__(
         self, client: Client, clock: Clock, challenges: Informer[Challenge], services: SolverServices

@@ -222,7 +222,11 @@ Patch = list[Json]
 
 
 def patch_to_add(ingress: Json, rule: Json) -> Patch | None:
-    """Add the path of `rule`, which has one, for its host; None if the Ingress has it.
+    """The JSON patch (RFC 6902) that adds the path of `rule`, which has one, for its host; None if the
+    Ingress has it.
+
+    The Ingress belongs to a user. Each patch tests the `resourceVersion` that it was computed from, so an
+    edit of the user in between makes it fail, and it is computed again: no rule of the user is lost.
 
     It goes before the user's paths of that host. Without any, the whole rule is appended.
     """
