@@ -3,12 +3,9 @@ reads in them."""
 
 from __future__ import annotations
 
-import asyncio
 import re
-import tempfile
 from collections.abc import AsyncIterator
-from datetime import datetime, timedelta
-from pathlib import Path
+from datetime import timedelta
 from typing import Any, Final
 
 import pytest
@@ -27,61 +24,9 @@ from certwright.resources.certificate import (
 from certwright.resources.issuer import CAIssuer, IssuerSpec, SelfSignedIssuer
 from certwright.resources.references import IssuerReference
 from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES, ISSUERS
-from conformance.test_policy_semantics import SUITES, Suite, open_suite, validate
+from conformance import openssl
+from conformance.suites import SUITES, Suite, open_suite, validate
 from controllers.scene import make_ca_issuer, make_certificate, make_issuer
-from support.real import require
-
-
-async def run(*arguments: str, stdin: bytes = b"") -> str:
-    """What `openssl` prints. Raises `AssertionError` with its words where it does not succeed."""
-    process = await asyncio.create_subprocess_exec(
-        require("openssl"),
-        *arguments,
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-    )
-    out, _ = await process.communicate(stdin)
-    text = out.decode(errors="replace")
-    assert process.returncode == 0, f"openssl {' '.join(arguments)}: {text}"
-    return text
-
-
-async def verify(chain: bytes, ca: bytes, at: datetime, *options: str) -> None:
-    """Build the path from the first certificate of `chain` to `ca` and check it as of `at`."""
-    with tempfile.TemporaryDirectory() as folder:
-        _write(folder, {"chain.pem": chain, "ca.pem": ca})
-        await run(
-            "verify",
-            *("-CAfile", f"{folder}/ca.pem", "-untrusted", f"{folder}/chain.pem"),
-            *(
-                "-no-CApath",
-                "-x509_strict",
-                "-attime",
-                str(int(at.timestamp())),
-                *options,
-                f"{folder}/chain.pem",
-            ),
-        )
-
-
-def _write(folder: str, files: dict[str, bytes]) -> None:
-    for name, content in files.items():
-        Path(folder, name).write_bytes(content)
-
-
-async def text_of(certificate: bytes) -> str:
-    """What `openssl x509 -text` says of the first certificate of a PEM."""
-    return await run("x509", "-noout", "-text", "-nameopt", "RFC2253", stdin=certificate)
-
-
-async def public_keys(certificate: bytes, private_key: bytes) -> tuple[str, str]:
-    """The public key of a certificate, and that of a private key."""
-    return (
-        await run("x509", "-noout", "-pubkey", stdin=certificate),
-        await run("pkey", "-pubout", stdin=private_key),
-    )
-
 
 TEXTS: Final = {
     "signing": "Digital Signature",
@@ -204,6 +149,7 @@ async def suite(opened: Suite) -> AsyncIterator[Suite]:
 
 @pytest.fixture
 async def ca() -> AsyncIterator[Suite]:
+    """A CA alone."""
     async with open_suite(SUITES[0]) as made:
         yield made
 
@@ -214,11 +160,11 @@ async def test_a_certificate_of_this_shape_is_issued(shape: str, suite: Suite) -
     spec, patterns = SHAPES[shape]
     await suite.issue(**spec)
     leaf = await validate(suite)
-    text = await text_of(leaf.pem)
+    text = await openssl.text_of(leaf.pem)
     for pattern in patterns:
         assert re.search(pattern, text, re.S), text
     data = (await suite.world.secret("web")).data
-    of_certificate, of_key = await public_keys(data["tls.crt"], data["tls.key"])
+    of_certificate, of_key = await openssl.public_keys(data["tls.crt"], data["tls.key"])
     assert of_certificate == of_key
     assert len(await requests(suite)) == 1
 
@@ -242,7 +188,7 @@ async def test_a_certificate_with_this_usage_alone_is_issued(usage: str, suite: 
     await suite.issue(usages=(usage, *pair), is_ca=usage == "cert sign", common_name="web")
     assert await suite.world.is_ready("web"), (await suite.world.certificate("web")).status.conditions
     chain = read_chain((await suite.world.secret("web")).data["tls.crt"])
-    text = await text_of(chain[0].pem)
+    text = await openssl.text_of(chain[0].pem)
     lines = re.findall(r"Key Usage: (?:critical)?\s+([^\n]+)", text)
     usages = {part.strip() for line in lines for part in line.split(",")}
     assert usages == {TEXTS[name] for name in expected}
@@ -253,7 +199,7 @@ async def test_a_certificate_with_this_usage_alone_is_issued(usage: str, suite: 
 async def test_all_usages_together_are_issued(suite: Suite) -> None:
     await suite.issue(usages=KEY_USAGES, is_ca=True, common_name="web")
     assert await suite.world.is_ready("web")
-    text = await text_of((await suite.world.secret("web")).data["tls.crt"])
+    text = await openssl.text_of((await suite.world.secret("web")).data["tls.crt"])
     assert all(name in text for name in TEXTS.values())
 
 
@@ -277,17 +223,17 @@ async def test_the_signature_is_made_as_the_spec_says(
     leaf = await validate(suite)
     (name,) = await requests(suite)
     request = await suite.world.get(CERTIFICATE_REQUESTS, name)
-    asked = await run("req", "-noout", "-text", "-verify", stdin=request.spec.request)
+    asked = await openssl.run("req", "-noout", "-text", "-verify", stdin=request.spec.request)
     assert f"Signature Algorithm: {text}" in asked
     # A CA signs with its own key; what was asked for concerns the request then, and a self-signed one.
     if not suite.is_ca:
-        assert f"Signature Algorithm: {text}" in await text_of(leaf.pem)
+        assert f"Signature Algorithm: {text}" in await openssl.text_of(leaf.pem)
 
 
 async def test_an_rsa_key_of_8192_bits_is_issued(ca: Suite) -> None:
     await ca.issue(private_key=PrivateKeySpec(size=8192))
     leaf = await validate(ca)
-    assert "Public-Key: (8192 bit)" in await text_of(leaf.pem)
+    assert "Public-Key: (8192 bit)" in await openssl.text_of(leaf.pem)
 
 
 async def test_the_addresses_of_an_issuer_are_in_its_certificates(ca: Suite) -> None:
@@ -301,7 +247,7 @@ async def test_the_addresses_of_an_issuer_are_in_its_certificates(ca: Suite) -> 
     await ca.world.settle()
     await ca.world.create(CERTIFICATES, make_certificate("told", "told"))
     await ca.world.settle()
-    text = await text_of((await ca.world.secret("told")).data["tls.crt"])
+    text = await openssl.text_of((await ca.world.secret("told")).data["tls.crt"])
     for words in (
         "URI:http://crl.example/a",
         "URI:http://crl.example/b",
@@ -316,7 +262,7 @@ async def test_a_self_signed_certificate_tells_where_its_revocation_list_is(ca: 
     await ca.world.create(ISSUERS, make_issuer("self", IssuerSpec(self_signed=spec)))
     await ca.world.create(CERTIFICATES, make_certificate("self", "self", common_name="self"))
     await ca.world.settle()
-    text = await text_of((await ca.world.secret("self")).data["tls.crt"])
+    text = await openssl.text_of((await ca.world.secret("self")).data["tls.crt"])
     assert "URI:http://crl.example/self" in text
 
 
@@ -334,7 +280,7 @@ async def test_name_constraints_bind_what_is_below(ca: Suite) -> None:
         await world.settle()
         if name == "good.example.com":
             data = (await world.secret(secret_name)).data
-            await verify(data["tls.crt"], data["ca.crt"], world.clock.now())
+            await openssl.verify(data["tls.crt"], data["ca.crt"], world.clock.now())
         else:  # no client would accept it
             failed = conditions.find((await world.certificate(secret_name)).status.conditions, "Issuing")
             assert failed is not None
@@ -356,7 +302,7 @@ async def test_four_cas_in_a_row_are_one_chain(ca: Suite) -> None:
     data = (await world.secret("leaf")).data
     assert [c.common_name for c in read_chain(data["tls.crt"])] == ["", "three", "two", "one"]
     assert [c.common_name for c in read_chain(data["ca.crt"])] == ["Root"]
-    await verify(data["tls.crt"], data["ca.crt"], world.clock.now())
+    await openssl.verify(data["tls.crt"], data["ca.crt"], world.clock.now())
 
 
 async def test_a_leaf_never_outlives_its_ca(ca: Suite) -> None:

@@ -19,7 +19,7 @@ from certwright.kube.api.core import SECRETS
 from certwright.pki.certificates import CertificateFacts
 from certwright.resources.certificate import OtherName, PrivateKeySpec
 from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES
-from conformance.test_policy_semantics import DOMAIN, SUITES, Suite, open_suite, validate
+from conformance.suites import DOMAIN, SUITES, Suite, open_suite, validate
 
 RSA = PrivateKeySpec()
 ECDSA = PrivateKeySpec(algorithm="ECDSA")

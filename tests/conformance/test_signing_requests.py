@@ -29,8 +29,8 @@ from certwright.resources.request import (
     CertificateSigningRequestSpec,
 )
 from certwright.resources.table import CERTIFICATE_SIGNING_REQUESTS
-from conformance import test_certificate_shapes
-from conformance.test_policy_semantics import DOMAIN, SUITES, Suite, open_suite
+from conformance import openssl
+from conformance.suites import DOMAIN, SUITES, Suite, open_suite
 
 ENABLED: Final = "*,certificatesigningrequests-issuer-ca,certificatesigningrequests-issuer-selfsigned"
 USAGES: Final = ("digital signature", "key encipherment")
@@ -145,7 +145,7 @@ async def test_a_certificate_of_this_shape_is_signed(name: str, suite: Suite) ->
     ca = obj.status.certificate
     if suite.is_ca:
         ca = (await world.secret("ca", suite.secrets_in)).data["tls.crt"]
-    await test_certificate_shapes.verify(obj.status.certificate, ca, world.clock.now())
+    await openssl.verify(obj.status.certificate, ca, world.clock.now())
 
 
 def check(row: Row, leaf: CertificateFacts) -> None:
