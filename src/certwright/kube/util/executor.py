@@ -63,16 +63,15 @@ class Threads:
 
     def _work_off(self) -> None:
         """Run jobs, in a thread, until none is left that may run now."""
-        while (job := self._claim_job()) is not None:
-            _complete(job)
+        job: _Job | None = None
+        while True:
             with self._lock:
-                self._jobs.done(job)
-            # Not held while this thread waits for its next job.
-            del job
-
-    def _claim_job(self) -> _Job | None:
-        with self._lock:
-            return self._jobs.pop()
+                if job is not None:
+                    self._jobs.done(job)
+                job = self._jobs.pop()
+            if job is None:
+                return
+            _complete(job)
 
     def close(self) -> None:
         """Drop the work that has not started; do not wait for running work."""
