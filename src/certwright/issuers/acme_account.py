@@ -52,7 +52,7 @@ UPDATE: Final = "Failed to update ACME account: "
 _SOON: Final = timedelta(seconds=30)
 _LATER: Final = timedelta(hours=1)
 REGISTERED = "ACMEAccountRegistered"
-_READY = "The ACME account was registered with the ACME server"
+_REGISTERED_MESSAGE = "The ACME account was registered with the ACME server"
 _AFTER_ACTION = timedelta(minutes=10)
 
 
@@ -229,7 +229,7 @@ async def _checked(issuer: IssuerView, spec: ACMEIssuer, tools: Tools, acme: Acm
             # Our registration is not in the status yet.
             known = replace(known, uri=client.kid)
         status = replace(known, persistent_record=await _persistent_record(spec, client))
-        message = f"{_READY}{await _profile_note(spec, client)}"
+        message = f"{_REGISTERED_MESSAGE}{await _profile_note(spec, client)}"
         return Checked(ready=True, reason=REGISTERED, message=message, account=status)
     former = known.uri if known is not None else ""
     made = await _register(client, spec, tools)
@@ -247,7 +247,7 @@ async def _checked(issuer: IssuerView, spec: ACMEIssuer, tools: Tools, acme: Acm
         last_private_key_hash=digest,
         persistent_record=await _persistent_record(spec, client),
     )
-    message = f"{_READY}{await _profile_note(spec, client)}"
+    message = f"{_REGISTERED_MESSAGE}{await _profile_note(spec, client)}"
     return Checked(ready=True, reason=REGISTERED, message=message, account=status, is_answered=True)
 
 

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from certwright.acme.protocol.errors import AcmeError
+from certwright.acme.solvers import caa
 from certwright.controllers.acme.clients import ResolvedIssuer
 from certwright.controllers.acme.issuer_resolution import IssuerResolver
 from certwright.controllers.acme.waits import Wait
@@ -19,7 +20,6 @@ from certwright.resources.references import IssuerReference
 from certwright.resources.request import CertificateRequest
 
 if TYPE_CHECKING:
-    from certwright.acme.solvers.caa import Record
     from certwright.acme.solvers.names import NameServers
 
 _REMEMBERED_S: Final = 60.0
@@ -36,7 +36,7 @@ class CaaGate:
         self._issuers = issuers
         self._resolver = resolver
         self._nameservers = tuple(nameservers)
-        self._records: Recent[str, tuple[Record, ...]] = Recent(_REMEMBERED_S)
+        self._records: Recent[str, tuple[caa.Record, ...]] = Recent(_REMEMBERED_S)
 
     async def forbids(self, member: IssuerReference, request: CertificateRequest) -> str:
         """See `Forbids`: checks the CAA records of the request's names, if the member is an ACME issuer."""
@@ -52,8 +52,7 @@ class CaaGate:
         return "" if isinstance(resolved, Wait) else await self._problem(resolved, csr.dns_names)
 
     async def _problem(self, issuer: ResolvedIssuer, names: tuple[str, ...]) -> str:
-        from certwright.acme.solvers import caa  # loads the library for DNS: 4 MB
-        from certwright.acme.solvers import names as dns
+        from certwright.acme.solvers import names as dns  # loads the library for DNS: 4 MB
 
         try:
             async with asyncio.timeout(_TAKES_S):
@@ -68,7 +67,7 @@ class CaaGate:
             return ""
         return ""
 
-    async def _records_of(self, name: str) -> tuple[Record, ...]:
+    async def _records_of(self, name: str) -> tuple[caa.Record, ...]:
         return await self._records.get(name.lower(), lambda: self._servers.caa(name))
 
     @cached_property
