@@ -119,7 +119,7 @@ async def tenant(fake: FakeWorld, monkeypatch: pytest.MonkeyPatch) -> Tenant:
     async def no_solver(*_: Any) -> Any:
         raise AssertionError("a solver was made for a Challenge written by hand")
 
-    monkeypatch.setattr(solver_factory, "_dns01", no_solver)
+    monkeypatch.setattr(solver_factory.Solvers, "_dns01", no_solver)
     monkeypatch.setattr(solver_factory, "Program", no_solver)
     return Tenant(fake)
 

@@ -58,7 +58,7 @@ class _Judged(NamedTuple):
 
 
 class Provenance:
-    """Looks the owners up in `caches`."""
+    """Judges which Orders and Challenges may be acted on, by their owners in `caches`."""
 
     def __init__(self, caches: Caches) -> None:
         self._caches = caches
@@ -70,32 +70,28 @@ class Provenance:
         return self._verdict(order).problem
 
     def _verdict(self, order: Order) -> _Judged:
-        meta, owner = order.metadata, controller_of(order.metadata)
-        revision = self._revision_of(owner, meta.namespace)
+        meta, owner, caches = order.metadata, controller_of(order.metadata), self._caches
+        is_of_request = _is(owner, CERTIFICATE_REQUESTS.kind, CERTIFICATE_REQUESTS.group)
+        revision: Hashable = None
+        if owner is not None and is_of_request:
+            key = ObjectKey(meta.namespace, owner.name)
+            revision = caches.requests.cache.revision(key), caches.sets.changes
+        elif owner is not None and caches.signing_requests is not None:
+            revision = caches.signing_requests.cache.revision(ObjectKey("", owner.name))
         cached = self._judged.get(meta.uid)
-        if cached is None or cached[:3] != (meta.generation, owner, revision):
-            problem, ordered = self._problem(order, owner), names_of_spec(order.spec)
-            cached = self._judged.put(meta.uid, _Judged(meta.generation, owner, revision, problem, ordered))
-        return cached
-
-    def _revision_of(self, owner: OwnerReference | None, namespace: str) -> Hashable:
-        if _is(owner, CERTIFICATE_REQUESTS.kind, CERTIFICATE_REQUESTS.group):
-            revision = self._caches.requests.cache.revision(ObjectKey(namespace, owner.name))
-            return revision, self._caches.sets.changes
-        informer = self._caches.signing_requests
-        if owner is None or informer is None:
-            return None
-        return informer.cache.revision(ObjectKey("", owner.name))
-
-    def _problem(self, order: Order, owner: OwnerReference | None) -> str:
-        if _is(owner, CERTIFICATE_REQUESTS.kind, CERTIFICATE_REQUESTS.group):
-            return self._problem_of_request(order, owner)
-        if _is(owner, CERTIFICATE_SIGNING_REQUESTS.kind, CERTIFICATE_SIGNING_REQUESTS.group):
-            return self._problem_of_signing_request(order, owner)
-        return (
-            "Refused: no CertificateRequest owns this Order (metadata.ownerReferences, controller: true), so "
-            "nothing has been approved; create a Certificate or a CertificateRequest instead"
-        )
+        if cached is not None and cached[:3] == (meta.generation, owner, revision):
+            return cached
+        if owner is not None and is_of_request:
+            problem = self._problem_of_request(order, owner)
+        elif _is(owner, CERTIFICATE_SIGNING_REQUESTS.kind, CERTIFICATE_SIGNING_REQUESTS.group):
+            problem = self._problem_of_signing_request(order, owner)
+        else:
+            problem = (
+                "Refused: no CertificateRequest owns this Order (metadata.ownerReferences, controller: "
+                "true), so nothing has been approved; create a Certificate or a CertificateRequest instead"
+            )
+        ordered = names_of_spec(order.spec)
+        return self._judged.put(meta.uid, _Judged(meta.generation, owner, revision, problem, ordered))
 
     def problem_of_challenge(
         self, challenge: Challenge, solvers: Iterable[Solver], shown_for: ShownFor

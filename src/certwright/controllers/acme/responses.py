@@ -92,26 +92,33 @@ class Responses:
     async def reconcile(self, key: ObjectKey) -> Result:
         """Show or remove one response. Raises what a GET raises."""
         challenge = self._challenges.cache.get(key)
-        solver = self._solver_of(challenge) if challenge is not None else None
+        if challenge is not None and (
+            challenge.status.is_final or challenge.metadata.deletion_timestamp is not None
+        ):
+            challenge = None
         shown = self._shown.get(key)
-        if shown is not None and (solver is None or challenge is None or challenge.metadata.uid != shown.uid):
+        if shown is not None and (challenge is None or challenge.metadata.uid != shown.uid):
             del self._shown[key]
             await shown.solver.clean_up(shown.task)
             shown = None
-        if shown is None and solver is not None and challenge is not None and await self._is_ours(challenge):
-            task = _task_of(challenge)
+        if shown is not None or challenge is None:
+            return Result()
+        spec = challenge.spec
+        http01 = spec.solver.http01
+        is_elsewhere = spec.solver.exec is not None or (http01 is not None and http01.webroot is not None)
+        solver = self._solvers.get(spec.type)
+        if solver is not None and not is_elsewhere and await self._is_ours(challenge):
+            task = Task(
+                type=spec.type.lower(),
+                identifier=spec.dns_name,
+                wildcard=spec.wildcard,
+                token=spec.token,
+                key=spec.key,
+                uid=challenge.metadata.uid,
+            )
             await solver.present(task)
             self._shown[key] = _Shown(challenge.metadata.uid, solver, task)
         return Result()
-
-    def _solver_of(self, challenge: Challenge) -> Solver | None:
-        """The listener that answers a pending Challenge; None if none does."""
-        spec = challenge.spec.solver
-        if challenge.status.is_final or challenge.metadata.deletion_timestamp is not None:
-            return None
-        if spec.exec is not None or (spec.http01 is not None and spec.http01.webroot is not None):
-            return None
-        return self._solvers.get(challenge.spec.type)
 
     async def _is_ours(self, challenge: Challenge) -> bool:
         """Whether the response follows from the account key of the Challenge's issuer."""
@@ -148,15 +155,3 @@ class Responses:
             return None
         key = acme_account.account_key(spec, secret.data)
         return key.thumbprint if key is not None else None
-
-
-def _task_of(challenge: Challenge) -> Task:
-    spec = challenge.spec
-    return Task(
-        type=spec.type.lower(),
-        identifier=spec.dns_name,
-        wildcard=spec.wildcard,
-        token=spec.token,
-        key=spec.key,
-        uid=challenge.metadata.uid,
-    )
