@@ -50,8 +50,10 @@ async def run(call: Call | None, work: Callable[P, T], *args: P.args, **kwargs: 
 
 
 async def in_thread(call: Call | None, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """The result of `work`, done in a thread. The ServiceAccounts of a namespace, which may be one tenant's,
-    count as one user."""
-    user = call.user.name if call is not None else ""
-    flow = user.rpartition(":")[0] if user.startswith("system:serviceaccount:") else user
-    return await executor().run(partial(work, *args, **kwargs), flow)
+    """The result of `work`, done in a thread. A user takes turns in each namespace of its own: a tenant, who
+    may write to one, has one turn, and so have the ServiceAccounts that it may create there."""
+    if call is None:
+        return await executor().run(partial(work, *args, **kwargs), "")
+    user = call.user.name
+    owner = user.rpartition(":")[0] if user.startswith("system:serviceaccount:") else user
+    return await executor().run(partial(work, *args, **kwargs), (owner, call.route.namespace))
