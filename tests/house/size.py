@@ -16,11 +16,14 @@ _HEAD = """\
 
 
 def weigh() -> dict[str, tuple[int, int]]:
-    """Lines and modules by package; those of `kube` count by themselves."""
+    """Lines and modules of each package (those of `kube` apart), and of src, tests and bench as wholes."""
     source = ROOT / "src" / "certwright"
     kube = source / "kube"
     packages = [path for path in (*source.iterdir(), *kube.iterdir()) if path.is_dir() and path != kube]
-    folders = [*(path for path in packages if any(path.rglob("*.py"))), ROOT / "tests", ROOT / "bench"]
+    folders = [
+        *(path for path in packages if any(path.rglob("*.py"))),
+        *(ROOT / name for name in ("src", "tests", "bench")),
+    ]
     weights = {}
     for folder in folders:
         texts = [path.read_bytes() for path in folder.rglob("*.py")]
