@@ -20,6 +20,7 @@ from certwright.acme.solvers.contract import NotYet, Ready, SolverError, Task
 from certwright.controllers.acme.challenge_queues import SlotRequest
 from certwright.controllers.acme.challenge_work import (
     Accepted,
+    Means,
     Prepared,
     Presented,
     Proven,
@@ -30,7 +31,6 @@ from certwright.controllers.acme.challenge_work import (
 from certwright.controllers.acme.challenges import ChallengeReconciler, ChallengeTools
 from certwright.controllers.acme.clients import ResolvedIssuer
 from certwright.controllers.acme.options import AcmeOptions
-from certwright.controllers.acme.solver_factory import Means
 from certwright.controllers.acme.waits import Pause, Wait
 from certwright.controllers.toolbox import Toolbox
 from certwright.issuers.contract import IssuerView

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from certwright.acme.protocol import challenges
 from certwright.acme.protocol.challenges import PersistentRecord
+from certwright.acme.solvers import contract
 from certwright.acme.solvers.contract import NotYet, Ready, Task
 from certwright.controllers.acme.challenge_queues import SlotRequest
 from certwright.controllers.acme.clients import ResolvedIssuer
@@ -32,7 +33,6 @@ from certwright.resources.solver import Solver
 if TYPE_CHECKING:
     # The solvers are loaded with the first Challenge.
     from certwright.acme.protocol.orders import Authorization
-    from certwright.controllers.acme.solver_factory import Means
 
 # A live name answers immediately. A dead one must not keep later ones waiting: the first self-check is short,
 # later ones (which queue behind every first one) take the time that they need.
@@ -42,6 +42,14 @@ _log = logging.getLogger(__name__)
 
 FindMeans = Callable[[Challenge], Awaitable["Means"]]
 """Raises `SolverError` where the challenge cannot be answered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Means:
+    """The solver and the self-check of one challenge; `check` None: there is no self-check."""
+
+    solver: contract.Solver
+    check: contract.Check | None = field(repr=False)
 
 
 class SolverUse(msgspec.Struct, frozen=True, kw_only=True):

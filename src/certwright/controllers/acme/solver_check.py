@@ -14,11 +14,11 @@ import msgspec
 from certwright.acme.protocol import challenges
 from certwright.acme.protocol.challenges import PersistentRecord
 from certwright.acme.solvers.contract import NotYet, Ready, SolverError, Task, Verifiable
-from certwright.controllers.acme.challenge_work import SolverUse
+from certwright.controllers.acme.challenge_work import Means, SolverUse
 from certwright.controllers.acme.options import AcmeOptions
 from certwright.controllers.acme.order_challenges import choose
 from certwright.controllers.acme.preflight import offered_types
-from certwright.controllers.acme.solver_factory import Means, Solvers
+from certwright.controllers.acme.solver_factory import Solvers
 from certwright.controllers.servers import Servers
 from certwright.kube.api.core import SECRETS
 from certwright.kube.api.errors import NotFound

@@ -10,14 +10,12 @@ import json
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from certwright.acme.protocol import challenges
 from certwright.acme.solvers.checks import make_check
 from certwright.acme.solvers.contract import (
-    Check,
     CheckSettings,
     Solver,
     SolverError,
@@ -32,7 +30,7 @@ from certwright.acme.solvers.dns01.webhook import Webhook
 from certwright.acme.solvers.names import NameServers, parse_server
 from certwright.acme.solvers.program import Program
 from certwright.acme.solvers.webroot import WebRoot, WebRoots
-from certwright.controllers.acme.challenge_work import SolverUse
+from certwright.controllers.acme.challenge_work import Means, SolverUse
 from certwright.controllers.acme.dns_hosts import HOSTS, HostValues, host_of, settings_of
 from certwright.controllers.acme.options import NO_HTTP01_LISTENER, NO_TLSALPN01_LISTENER, AcmeOptions
 from certwright.controllers.acme.routes.solver import RouteCheck, Routes, RouteSolver
@@ -53,14 +51,6 @@ _UNKNOWN_CA = "have the machine's CA certificates updated, or add the API's CA t
 _VERSION = "v1alpha1"
 _GROUP = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)+")
 _SEGMENT = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9._]*[A-Za-z0-9])?")
-
-
-@dataclass(frozen=True, slots=True)
-class Means:
-    """The solver and the self-check of one challenge; `check` None: there is no self-check."""
-
-    solver: Solver
-    check: Check | None = field(repr=False)
 
 
 class Solvers:

@@ -20,7 +20,8 @@ from certwright.resources.references import IssuerReference
 from certwright.resources.solver import Solver
 
 if TYPE_CHECKING:
-    from certwright.controllers.acme.solver_factory import Means, Solvers
+    from certwright.controllers.acme.challenge_work import Means
+    from certwright.controllers.acme.solver_factory import Solvers
 
 
 class SolverLookup:
