@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager, suppress
 
 import pytest
-from conformance.store_words import BUCKET, holding
 
 from certwright.kube.store.contract import Key, TooLarge, Unavailable
 from certwright.kube.store.etcd import http2
@@ -32,6 +31,7 @@ from certwright.kube.store.etcd.messages import (
     WatchRequest,
     put_op,
 )
+from conformance.store_words import BUCKET, holding
 from kube.store.opening import opened
 from kube.store.test_etcd import at
 from support.etcd import Etcd
