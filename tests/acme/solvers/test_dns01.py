@@ -19,11 +19,12 @@ import dns.rrset
 import pytest
 
 from certwright.acme.solvers import names
+from certwright.acme.solvers.addresses import parse_server
 from certwright.acme.solvers.checks import DnsCheck
 from certwright.acme.solvers.contract import NotYet, Ready, SolverError, Task
 from certwright.acme.solvers.dns01.rfc2136 import ALGORITHMS, Rfc2136, TsigKey
 from certwright.acme.solvers.dns01.webhook import Webhook
-from certwright.acme.solvers.names import LookupFailed, NameServers, parse_server
+from certwright.acme.solvers.names import LookupFailed, NameServers
 from certwright.acme.solvers.program import Program
 from certwright.kube.util.clock import SystemClock
 from conformance.check_solver import check_solver

@@ -14,10 +14,11 @@ import dns.rrset
 import pytest
 import trustme
 
-from certwright.acme.solvers import doh, names
+from certwright.acme.solvers import addresses, doh, names
+from certwright.acme.solvers.addresses import check_recursive_server
 from certwright.acme.solvers.checks import DnsCheck
 from certwright.acme.solvers.contract import NotYet, Ready, Task
-from certwright.acme.solvers.names import Answer, LookupFailed, NameServers, check_recursive_server
+from certwright.acme.solvers.names import Answer, LookupFailed, NameServers
 from certwright.kube.util.clock import SystemClock
 from kube.client.test_http1 import Proxy, serving
 from support.bind import Bind, running_bind
@@ -254,7 +255,7 @@ def test_a_url_without_sense_is_refused(text: str, words: str) -> None:
 
 
 def test_without_the_extra_the_error_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(names, "find_spec", lambda _: None)
+    monkeypatch.setattr(addresses, "find_spec", lambda _: None)
     with pytest.raises(ValueError, match=r"run `pip install 'certwright\[doh\]'`"):
         NameServers(["https://1.1.1.1/dns-query"], over_https=True)
 

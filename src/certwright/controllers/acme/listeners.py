@@ -12,8 +12,8 @@ from pathlib import Path
 import msgspec
 
 from certwright.acme.ratelimits.published import BadLimits, Chosen, read_limits
+from certwright.acme.solvers.addresses import check_recursive_server, parse_server
 from certwright.acme.solvers.http01 import Responder
-from certwright.acme.solvers.names import check_recursive_server, parse_server
 from certwright.acme.solvers.tlsalpn01 import Listener
 from certwright.controllers.acme.options import AcmeOptions, ClusterListener
 from certwright.kube.api import naming, yaml_codec

@@ -14,6 +14,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from certwright.acme.protocol import challenges
+from certwright.acme.solvers.addresses import parse_server
 from certwright.acme.solvers.checks import make_check
 from certwright.acme.solvers.contract import (
     CheckSettings,
@@ -27,7 +28,7 @@ from certwright.acme.solvers.dns01.hosts.contract import Outside
 from certwright.acme.solvers.dns01.hosts.session import AfterChange, HostedSolver, HostSessions
 from certwright.acme.solvers.dns01.rfc2136 import make_updater
 from certwright.acme.solvers.dns01.webhook import Webhook
-from certwright.acme.solvers.names import NameServers, parse_server
+from certwright.acme.solvers.names import NameServers
 from certwright.acme.solvers.program import Program
 from certwright.acme.solvers.webroot import WebRoot, WebRoots
 from certwright.controllers.acme.challenge_work import Means, SolverUse
