@@ -85,6 +85,7 @@ def test_every_command_says_what_answered(site: tuple[str, Path]) -> None:
         assert expected in result.stderr, words
 
 
+@pytest.mark.long  # the timeout of a request
 def test_a_server_that_does_not_answer_is_named_while_it_is_waited_for(tmp_path: Path) -> None:
     path, ca = tmp_path / "kubeconfig", base64.b64encode(server_pair("localhost")[0]).decode()
     with socket.create_server(("127.0.0.1", 0)) as mute:

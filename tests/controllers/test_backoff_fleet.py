@@ -111,6 +111,7 @@ FAILING = 10_000 if os.environ.get("CERTWRIGHT_SOAK") else 1_000
 
 
 @pytest.mark.timeout(1200)
+@pytest.mark.long  # thousands of certificates
 async def test_thousands_of_failing_certificates_attempt_nothing_early(world: World) -> None:
     """They failed under a version without counters, under cert-manager, or under ours. The process is killed
     again and again: in the middle of its work, between two attempts, and while some fall due."""

@@ -24,7 +24,7 @@ from controllers.test_faults import check_end
 from controllers.test_shards import allow_shards
 from support.world import World, make_world
 
-pytestmark = pytest.mark.every(3)
+pytestmark = pytest.mark.every(6)
 
 MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
 NAMES = ["web-a", "web-b", "web-c", "web-d"]

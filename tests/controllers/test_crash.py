@@ -58,7 +58,7 @@ async def check(stage: Stage, scene: Scene, ledger: Ledger) -> None:
     assert secret.data["tls.crt"] == newest.status.certificate
 
 
-@pytest.mark.every(5)
+@pytest.mark.every(8)
 @pytest.mark.parametrize(("name", "writes", "answered"), CUTS)
 async def test_a_crash_after_any_write_changes_nothing_in_the_end(
     name: str, writes: int, *, answered: bool

@@ -139,6 +139,7 @@ async def test_broken_bodies_fail_for_who_sent_them(server: ApiServer, path: str
     await check_all(server, sent)
 
 
+@pytest.mark.long  # bodies of megabytes
 async def test_large_bodies_of_small_fields_take_bounded_memory(server: ApiServer) -> None:
     path = "/api/v1/namespaces/default/configmaps"
     entry = put_piece(b"\x12", put_piece(b"\x0a", b"k") + put_piece(b"\x12", b"v"))

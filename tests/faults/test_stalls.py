@@ -44,7 +44,7 @@ _PLACES = {
 }
 
 Ask = Callable[..., Any]
-pytestmark = pytest.mark.every(3)
+pytestmark = pytest.mark.every(6)
 
 
 @pytest.fixture(scope="module", autouse=True)

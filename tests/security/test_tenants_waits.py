@@ -18,7 +18,7 @@ from certwright.pki.keys import KeyPlan, encode_private_key, generate
 from certwright.resources.table import CERTIFICATES, CHALLENGES, ISSUERS
 from controllers.acme.fake_world import HTTP01, FakeWorld, fake_world
 
-pytestmark = pytest.mark.every(4)
+pytestmark = pytest.mark.every(6)
 
 Json = dict[str, Any]
 

@@ -3,8 +3,9 @@
 Which tests those are is read from the sources, not from a list: a test starts a process if it, a fixture that
 it takes, or a function that one of them names does so. A module of which no test is left is not even
 imported. What this overlooks is skipped when it tries: an audit hook refuses to start processes.
-A test with the marker `smoke` runs anyway. Of a test with the marker `every(n)`, say a crash after each of
-many writes, every n-th case runs, the first included.
+A test with the marker `smoke` runs anyway; one with the marker `long`, which takes seconds for a reason, does
+not. Of a test with the marker `every(n)`, say a crash after each of many writes, every n-th case runs, the
+first included.
 """
 
 from __future__ import annotations
@@ -91,6 +92,7 @@ class Quick:
             every = item.get_closest_marker("every")
             is_left_out = not item.get_closest_marker("smoke") and (
                 item.get_closest_marker("real") is not None
+                or item.get_closest_marker("long") is not None
                 or (every is not None and (cases[case] - 1) % every.args[0] != 0)
                 or case.split("::")[1] in self._starting.get(str(item.path), ())
             )
@@ -121,7 +123,9 @@ class Quick:
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Say how many tests are left out."""
         number = sum(len(set(names) - {_ALL}) for names in self._starting.values())
-        terminalreporter.write_line(f"{number} tests that start a process were left out: make test ALL=1")
+        terminalreporter.write_line(
+            f"{number} tests that start a process or take long were left out: make test ALL=1"
+        )
 
     def _audit(self, event: str, arguments: tuple[object, ...]) -> None:
         if self._running is not None and event in _AUDITED:

@@ -263,6 +263,7 @@ async def test_caa_records_choose_the_server(bind: Bind) -> None:
         assert [await signer_of(fake, name) for name in ("web", "none", "else")] == ["second", "self", "acme"]
 
 
+@pytest.mark.long  # the timeout of a lookup
 async def test_a_failed_lookup_of_caa_records_excludes_no_server() -> None:
     async with set_world("acme", "second", dns01_nameservers=("127.0.0.1:1",)) as fake:
         fake.ca.meta = {"caaIdentities": ["first.example"]}

@@ -52,6 +52,7 @@ async def test_a_certificate_is_issued_and_its_request_names_the_order(
 
 
 @pytest.mark.usefixtures("trusted")
+@pytest.mark.long  # 200 certificates
 async def test_two_hundred_certificates_take_one_login_and_three_calls_each(fake: FakeVenafi) -> None:
     async with live_world() as world:
         await world.add_issuer(fake)
@@ -86,6 +87,7 @@ async def test_a_certificate_takes_nine_writes_and_four_events(product: str, fak
 @pytest.mark.parametrize("answered", [False, True])
 @pytest.mark.parametrize("product", ["tpp", "cloud"])
 @pytest.mark.parametrize("writes", range(2, 9))
+@pytest.mark.every(5)
 async def test_after_a_crash_at_any_write_nothing_is_ordered_twice(
     writes: int, product: str, answered: bool, fake: FakeVenafi
 ) -> None:
