@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
@@ -23,6 +24,9 @@ from certwright.kube.util.clock import SystemClock
 from kube.client.test_http1 import Proxy, serving
 from support.bind import Bind, running_bind
 from support.programs import free_port
+
+# Loaded by the first query otherwise: pytest rewrites it, which Python 3.11 does badly beside threads.
+importlib.import_module("anyio._backends._asyncio")
 
 NAME = "_acme-challenge.a.example.org"
 TASK = Task(type="dns-01", identifier="a.example.org", token="t", key="value", uid="u")
