@@ -373,3 +373,12 @@ def test_every_cipher_suite_is_known_to_openssl() -> None:
         [require("openssl"), "ciphers", "ALL"], capture_output=True, text=True, check=True
     )
     assert set(metrics_flags._CIPHERS.values()) <= set(listed.stdout.strip().split(":"))
+
+
+def test_a_flag_that_is_not_given_is_false() -> None:
+    @click.command()
+    @acme_flags.ALLOW_HTTP_SERVERS
+    def command(*, allow_http_servers: bool) -> bool:
+        return allow_http_servers
+
+    assert command.main([], standalone_mode=False) is False

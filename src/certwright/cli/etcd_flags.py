@@ -10,8 +10,8 @@ import click
 
 from certwright.cli import lazy
 from certwright.cli.errors import report_warning
-from certwright.cli.flags import duration
-from certwright.cli.options import Decorator, gathered
+from certwright.cli.flags import duration, file, flag, number
+from certwright.cli.options import gathered
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,13 +36,13 @@ class EtcdFlags:
         return lazy.app.EtcdOptions(**given)
 
 
-def _parse_prefix(_context: click.Context, _option: click.Parameter, value: str) -> str:
+def _parse_prefix(value: str) -> str:
     if not value.strip("/"):
         raise click.BadParameter("it must name a part of etcd's keys, e.g. /certwright")
     return value
 
 
-def _warn_of_overrides(_context: click.Context, _option: click.Parameter, value: str | None) -> None:
+def _warn_of_overrides(value: str | None) -> None:
     """Accept the removed `--etcd-servers-overrides` for one release, with a warning."""
     if value:
         report_warning(
@@ -51,60 +51,52 @@ def _warn_of_overrides(_context: click.Context, _option: click.Parameter, value:
         )
 
 
-def _file(flag: str, name: str, text: str) -> Decorator:
-    path = click.Path(path_type=Path, dir_okay=False)
-    return click.option(flag, name, metavar="FILE", type=path, help=text)
-
-
 _OPTIONS = (
-    click.option(
+    flag(
         "--etcd-prefix",
         metavar="PREFIX",
         default="/certwright",
-        show_default=True,
-        callback=_parse_prefix,
-        help="Prefix of all keys in etcd; servers that share a store use the same one.",
+        parse=_parse_prefix,
+        text="Prefix of all keys in etcd; servers that share a store use the same one.",
     ),
-    click.option(
+    flag(
         "--etcd-owner",
         metavar="NAME",
         default="",
-        help="Name of the installation that --etcd-prefix belongs to; servers with another one do not start.",
+        text="Name of the installation that --etcd-prefix belongs to; servers with another one do not start.",
     ),
-    _file(
+    file(
         "--etcd-cafile",
         "etcd_ca_file",
-        "The CAs that etcd's certificate is verified with.  [default: the system's]",
+        text="The CAs that etcd's certificate is verified with.  [default: the system's]",
     ),
-    _file("--etcd-certfile", "etcd_cert_file", "The client certificate for etcd."),
-    _file("--etcd-keyfile", "etcd_key_file", "The private key of --etcd-certfile."),
-    click.option("--etcd-user", metavar="NAME", help="The user of etcd's own authentication."),
-    _file("--etcd-password-file", "etcd_password_file", "The password of --etcd-user."),
+    file("--etcd-certfile", "etcd_cert_file", text="The client certificate for etcd."),
+    file("--etcd-keyfile", "etcd_key_file", text="The private key of --etcd-certfile."),
+    flag("--etcd-user", metavar="NAME", text="The user of etcd's own authentication."),
+    file("--etcd-password-file", "etcd_password_file", text="The password of --etcd-user."),
     duration(
         "--etcd-compaction-interval",
         default="5m",
         text="Interval of etcd's compaction; 0s: disabled (compaction is handled elsewhere).",
     ),
-    click.option(
+    number(
         "--etcd-quota-backend-bytes",
         metavar="BYTES",
-        type=click.IntRange(min=1),
         default=2 << 30,
-        show_default=True,
-        help="etcd's --quota-backend-bytes, for warnings; etcd 3.6 reports it itself.",
+        text="etcd's --quota-backend-bytes, for warnings; etcd 3.6 reports it itself.",
     ),
-    click.option(
+    flag(
         "--etcd-upgrade-format",
         is_flag=True,
-        help="Write compressed rows into a store of an earlier version, too. Only when all servers run this"
+        text="Write compressed rows into a store of an earlier version, too. Only when all servers run this"
         " version: earlier ones stop, and refuse the store.",
     ),
-    click.option(
+    flag(
         "--etcd-servers-overrides",
-        callback=_warn_of_overrides,
+        parse=_warn_of_overrides,
         expose_value=False,
         hidden=True,
-        help="Has no effect any more; accepted for one release.",
+        text="Has no effect any more; accepted for one release.",
     ),
 )
 

@@ -42,9 +42,12 @@ def flag(
     parameter."""
     if parse is not None:
         settings["callback"] = lambda _context, _option, value: parse(value)
-    if default is not None and not settings.get("multiple"):
-        settings["show_default"] = default != ""
-    return click.option(*names, metavar=metavar, default=default, help=text, **settings)
+    if default is not None:
+        # Not None: click takes it for the value of a flag that is not given, instead of false.
+        settings["default"] = default
+        if not settings.get("multiple"):
+            settings["show_default"] = default != ""
+    return click.option(*names, metavar=metavar, help=text, **settings)
 
 
 def repeated(*names: str, text: str, metavar: str, parse: Callable[[Any], Any], **settings: Any) -> Decorator:
