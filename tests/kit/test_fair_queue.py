@@ -35,6 +35,13 @@ def test_flows_take_turns_and_within_a_flow_the_first_comes_first() -> None:
     assert started(queue) == ["a1", "b1", "c1", "a2", "b2", "a3", "a4"]
 
 
+def test_any_value_may_name_a_flow() -> None:
+    queue: FairQueue[str] = FairQueue()
+    for flow in (None, "", 0, ()):
+        queue.add(repr(flow), flow)
+    assert started(queue) == ["None", "''", "0", "()"]
+
+
 def test_a_flow_that_comes_later_does_not_stand_behind_all_of_a_busy_one() -> None:
     queue: FairQueue[str] = FairQueue()
     for number in range(100):

@@ -15,7 +15,8 @@ from types import FrameType
 from certwright.admission import certificate_kinds
 from certwright.app import tls_identity
 from certwright.app.stores import check_row
-from certwright.kube.apiserver.auth.authentication import MASTERS, StaticTokens
+from certwright.kube.apiserver.auth.authentication import StaticTokens
+from certwright.kube.apiserver.base.users import MASTERS
 from certwright.kube.apiserver.http.https import serve_https
 from certwright.kube.apiserver.server import ApiServer
 from certwright.kube.store.sqlite.store import open_sqlite

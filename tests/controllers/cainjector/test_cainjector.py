@@ -21,7 +21,7 @@ from certwright.controllers.cainjector.targets import (
 from certwright.kube.api.core import SECRETS, Secret, SecretMeta
 from certwright.kube.api.errors import Forbidden
 from certwright.kube.api.kinds import Kind
-from certwright.kube.apiserver.requests.forms import failure
+from certwright.kube.apiserver.representations.responses import failure
 from certwright.kube.util.http_messages import Request, Response
 from certwright.pki.certificates import read_chain
 from certwright.resources.table import CERTIFICATES, ISSUERS

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from certwright.kube.api.errors import TooManyRequests, Unavailable
-from certwright.kube.apiserver.auth.authentication import service_account, service_account_groups
+from certwright.kube.apiserver.base.users import flow_of, service_account, service_account_groups
 from certwright.kube.apiserver.http import protocol
 from certwright.kube.apiserver.http.connections import (
     Connection,
@@ -22,7 +22,6 @@ from certwright.kube.apiserver.http.connections import (
     Connections,
     limits_within_files,
 )
-from certwright.kube.apiserver.http.fairness import flow_of
 from certwright.kube.util.http_messages import Identity
 from kube.apiserver.callers import CONFIG_MAPS, StartApi
 from kube.apiserver.over_tls import FOR_EVER, Served, head, is_closed, served

@@ -18,9 +18,9 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from certwright.kube.api.errors import StorageReadError, from_response
-from certwright.kube.apiserver.auth.authentication import AUTHENTICATED, MASTERS, UNAUTHENTICATED
 from certwright.kube.apiserver.auth.rbac import GROUP
 from certwright.kube.apiserver.base.json_values import Json
+from certwright.kube.apiserver.base.users import AUTHENTICATED, MASTERS, UNAUTHENTICATED
 from certwright.kube.apiserver.model.objects import decode_json, encode_json
 from certwright.kube.util.http_messages import Handler, Identity, Request
 

@@ -22,7 +22,8 @@ from certwright.kube.apiserver.model.backend import Call, not_found, not_support
 from certwright.kube.apiserver.model.definitions import ResourceDefinition, Subresource
 from certwright.kube.apiserver.model.negotiation import Shape
 from certwright.kube.apiserver.model.routes import Route
-from certwright.kube.apiserver.requests import forms, selectors
+from certwright.kube.apiserver.representations import responses
+from certwright.kube.apiserver.requests import selectors
 from certwright.kube.apiserver.verbs import creates, deletes, paging, reads, scale, updates
 from certwright.kube.apiserver.verbs.access_reviews import AccessReviews
 from certwright.kube.apiserver.verbs.watch import Watches
@@ -91,7 +92,7 @@ async def unfit(call: Call, response: Response) -> Response | None:
         try:
             reads.check_table(call)
         except BadRequest as error:
-            return forms.failure(error, call.warnings)
+            return responses.failure(error, call.warnings)
         return None
     plural, many = call.form.plural, call.verb in ("list", "deletecollection")
     if plural == many or (call.verb == "watch" and not plural):
@@ -99,8 +100,8 @@ async def unfit(call: Call, response: Response) -> Response | None:
     if response.stream is not None:
         await close_stream(response.stream)
         if call.verb == "watch":
-            return Response(200, forms.headers(call), b"")
-    return forms.failure(_wrong_number(call.definition, many=many), call.warnings)
+            return Response(200, responses.headers(call), b"")
+    return responses.failure(_wrong_number(call.definition, many=many), call.warnings)
 
 
 def _wrong_number(definition: ResourceDefinition, *, many: bool) -> ApiError:

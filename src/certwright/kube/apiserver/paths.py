@@ -10,8 +10,8 @@ from dataclasses import asdict
 
 from certwright.kube.api.errors import BadRequest, MethodNotAllowed, Unavailable
 from certwright.kube.apiserver import dispatch
-from certwright.kube.apiserver.auth.authentication import ANONYMOUS
 from certwright.kube.apiserver.auth.tokens import JWKS_PATH, TokenIssuer
+from certwright.kube.apiserver.base.users import ANONYMOUS
 from certwright.kube.apiserver.health import Health
 from certwright.kube.apiserver.metrics import PATH as METRICS_PATH
 from certwright.kube.apiserver.metrics import Metrics

@@ -30,13 +30,7 @@ from certwright.kube.apiserver.admission.chain import AdmissionChain
 from certwright.kube.apiserver.admission.policies import Policies
 from certwright.kube.apiserver.admission.webhooks import Webhooks
 from certwright.kube.apiserver.aggregation_proxy import AggregationProxy, FrontProxy, trust_settings
-from certwright.kube.apiserver.auth.authentication import (
-    MASTERS,
-    Authenticator,
-    FirstOf,
-    act_as,
-    authenticate,
-)
+from certwright.kube.apiserver.auth.authentication import Authenticator, FirstOf, act_as, authenticate
 from certwright.kube.apiserver.auth.rbac import Rbac, RbacAuthorizer
 from certwright.kube.apiserver.auth.service_accounts import ServiceAccounts
 from certwright.kube.apiserver.auth.tokens import TokenIssuer
@@ -47,6 +41,7 @@ from certwright.kube.apiserver.background.termination import ServedKinds, Termin
 from certwright.kube.apiserver.background.token_secrets import TokenSecrets
 from certwright.kube.apiserver.base.features import FeatureGates
 from certwright.kube.apiserver.base.json_values import Json
+from certwright.kube.apiserver.base.users import MASTERS
 from certwright.kube.apiserver.bootstrap import ensure_object
 from certwright.kube.apiserver.builtin import make_registry
 from certwright.kube.apiserver.crds.controllers import DefinitionControllers
@@ -63,8 +58,8 @@ from certwright.kube.apiserver.model.negotiation import JSON, WHOLE, Shape, nego
 from certwright.kube.apiserver.model.objects import decode_json, encode_json
 from certwright.kube.apiserver.model.routes import Action, Line, read_line
 from certwright.kube.apiserver.paths import Encryption, Paths
+from certwright.kube.apiserver.representations import responses
 from certwright.kube.apiserver.representations.encodings import convert, convert_failure
-from certwright.kube.apiserver.requests import forms
 from certwright.kube.apiserver.requests.bodies import check_timeout
 from certwright.kube.apiserver.verbs.access_reviews import AccessReviews
 from certwright.kube.apiserver.verbs.watch import Watches
@@ -264,20 +259,20 @@ class ApiServer:
         try:
             return await self._answer(request, track)
         except ApiError as error:
-            return await convert_failure(request, forms.failure(error))
+            return await convert_failure(request, responses.failure(error))
         except contract.TooLarge as error:
-            return forms.failure(TooLarge(str(error)))
+            return responses.failure(TooLarge(str(error)))
         except contract.DamagedRow as error:
-            return forms.failure(StorageReadError(str(error)))  # the store has logged it
+            return responses.failure(StorageReadError(str(error)))  # the store has logged it
         except contract.StoreError as error:
             _log.error("%s %s: %s", request.method, request.target.partition("?")[0], error)
-            return forms.failure(Unavailable(f"the store does not work: {error}"))
+            return responses.failure(Unavailable(f"the store does not work: {error}"))
         except RecursionError:
-            return forms.failure(BadRequest("the request is nested too deeply"))
+            return responses.failure(BadRequest("the request is nested too deeply"))
         except Exception:
             # Only the log shows the error, because it may contain what the caller must not see.
             _log.exception("%s %s failed", request.method, request.target.partition("?")[0])
-            return forms.failure(InternalError("Internal error occurred: the server's log says more"))
+            return responses.failure(InternalError("Internal error occurred: the server's log says more"))
 
     async def _answer(self, request: Request, track: Track) -> Response:
         user = request.user or await authenticate(request, self._authenticator, anonymous=self._anonymous)
@@ -333,7 +328,7 @@ class ApiServer:
         except ApiError as error:
             if not definition.warning:
                 raise
-            return await convert_failure(request, forms.failure(error, [definition.warning]))
+            return await convert_failure(request, responses.failure(error, [definition.warning]))
         if request.method == "HEAD" and not definition.custom:
             raise dispatch.no_method()
         if run is None:
@@ -362,11 +357,11 @@ class ApiServer:
             if name and verb in _CHANGES:
                 # A client that is refused because of another write reads that next, and must find it.
                 await self._backend.store.settled(call.key)
-            return await convert_failure(request, forms.failure(error, call.warnings))
+            return await convert_failure(request, responses.failure(error, call.warnings))
         if form.shape is not Shape.WHOLE and (refusal := await dispatch.unfit(call, response)):
             return await convert_failure(request, refusal)
         if definition.is_crd and verb in _WRITES and not call.dry_run:
-            await self._controllers.settle(name or forms.name_in(response))
+            await self._controllers.settle(name or responses.name_in(response))
         return response if form.wire == JSON else await convert(call, response)
 
     def add_metrics(self, source: Source) -> None:

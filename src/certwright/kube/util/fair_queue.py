@@ -17,6 +17,7 @@ K = TypeVar("K", bound=Hashable)
 
 _KEYS: Final = object()
 """The part of a flow in which its keys wait, so that a flow may have both keys and parts."""
+_NO_FLOW: Final = object()
 
 # A flow: its parts by name, the next one first; under `_KEYS` the waiting keys.
 _Flow = OrderedDict[Any, Any]
@@ -115,7 +116,7 @@ class FairQueue(Generic[K]):
             return None
         for priority in sorted(self._flows) if len(self._flows) > 1 else tuple(self._flows):
             root = self._flows[priority]
-            while (first := self._next_flow(root)) is not None:
+            while (first := self._next_flow(root)) is not _NO_FLOW:
                 missed = self._missed_turns.get(first, 0)
                 if missed > 0:
                     self._missed_turns[first] = missed - 1
@@ -148,13 +149,13 @@ class FairQueue(Generic[K]):
         else:
             del self._running_of[first]
 
-    def _next_flow(self, root: _Flow) -> Hashable | None:
-        """The first flow that is below its limit."""
+    def _next_flow(self, root: _Flow) -> Hashable:
+        """The first flow that is below its limit; `_NO_FLOW`: none is."""
         first: Hashable
         for first, node in root.items():
             if first not in self._running_of or self._flow_has_room(first, _head(node, first)[1].cost):
                 return first
-        return None
+        return _NO_FLOW
 
     def _has_room(self, cost: float) -> bool:
         return not self.running or self.running + cost <= self.capacity

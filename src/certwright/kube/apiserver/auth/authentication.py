@@ -20,7 +20,13 @@ from cryptography import x509
 from cryptography.x509.oid import NameOID
 
 from certwright.kube.api.errors import InternalError, Unauthorized
-from certwright.kube.apiserver.base import object_names
+from certwright.kube.apiserver.base.users import (
+    ANONYMOUS,
+    AUTHENTICATED,
+    UNAUTHENTICATED,
+    service_account,
+    service_account_groups,
+)
 from certwright.kube.apiserver.model.routes import Action, Authorizer
 from certwright.kube.util.clock import Clock, SystemClock
 from certwright.kube.util.http_messages import Identity, Request
@@ -29,15 +35,9 @@ Authenticator = Callable[[Request], Identity | Awaitable[Identity | None] | None
 """Authenticates a request. None: the request has no credentials for this authenticator. Raises `Unauthorized`
 for credentials that are wrong."""
 
-MASTERS = "system:masters"
-SERVICE_ACCOUNT = "system:serviceaccount:"
-"""The beginning of the user names of ServiceAccounts."""
-AUTHENTICATED = "system:authenticated"
-UNAUTHENTICATED = "system:unauthenticated"
 HEALTH_PATHS = frozenset({"/healthz", "/livez", "/readyz"})
 """Paths that need no credentials, because load balancers and probes have none: as with `anonymous.conditions`
 of kube-apiserver's AuthenticationConfiguration. RBAC applies: the ClusterRole `system:public-info-viewer`."""
-ANONYMOUS = Identity("system:anonymous", groups=(UNAUTHENTICATED,))
 
 
 def authenticated(identity: Identity) -> Identity:
@@ -249,20 +249,3 @@ def _actions(
     if uid:
         actions.append(Action("impersonate", _AUTHENTICATION, "uids", name=uid))
     return actions
-
-
-def service_account(user_name: str) -> tuple[str, str] | None:
-    """Namespace and name of the ServiceAccount of a user name; None: an ordinary user (apiserver
-    `serviceaccount.SplitUsername`)."""
-    if not user_name.startswith(SERVICE_ACCOUNT):
-        return None
-    namespace, _, account = user_name.removeprefix(SERVICE_ACCOUNT).partition(":")
-    if object_names.dns_label(namespace) is not None or object_names.dns_subdomain(account) is not None:
-        return None
-    return namespace, account
-
-
-def service_account_groups(user_name: str) -> tuple[str, ...]:
-    """The groups of `system:serviceaccount:NAMESPACE:NAME`."""
-    namespace = user_name.removeprefix(SERVICE_ACCOUNT).partition(":")[0]
-    return "system:serviceaccounts", f"system:serviceaccounts:{namespace}"

@@ -22,9 +22,9 @@ from cryptography import x509
 from cryptography.x509.oid import NameOID
 
 from certwright.kube.api.errors import Details, NotFound
-from certwright.kube.apiserver.auth.authentication import MASTERS
 from certwright.kube.apiserver.auth.rbac import ALL, GROUP, Rbac, RoleRef, Rule, refused
 from certwright.kube.apiserver.base.json_values import Json
+from certwright.kube.apiserver.base.users import MASTERS
 from certwright.kube.apiserver.model.definitions import ResourceDefinition
 from certwright.kube.apiserver.model.routes import Action, Authorizer
 from certwright.kube.util.decoders import convert

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import msgspec
 
 from certwright.kube.api.errors import Details, Forbidden
-from certwright.kube.apiserver.auth.authentication import MASTERS, SERVICE_ACCOUNT
+from certwright.kube.apiserver.base.users import MASTERS, SERVICE_ACCOUNT
 from certwright.kube.apiserver.model.definitions import ResourceDefinition
 from certwright.kube.apiserver.model.routes import Action, Decision
 from certwright.kube.store.contract import Row

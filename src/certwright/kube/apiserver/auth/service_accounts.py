@@ -28,20 +28,16 @@ from certwright.kube.api.errors import (
     invalid,
     invalid_object,
 )
-from certwright.kube.apiserver.auth.authentication import (
-    SERVICE_ACCOUNT,
-    authenticated,
-    bearer_token,
-    digest,
-    service_account_groups,
-)
+from certwright.kube.apiserver.auth.authentication import authenticated, bearer_token, digest
 from certwright.kube.apiserver.auth.tokens import LEGACY_ISSUER, TokenIssuer
 from certwright.kube.apiserver.base.json_values import Json, NotOfKind
+from certwright.kube.apiserver.base.users import SERVICE_ACCOUNT, service_account_groups
 from certwright.kube.apiserver.kinds.core_strategies import ACCOUNT_NAME, TOKEN_TYPE
 from certwright.kube.apiserver.model.backend import Backend, Call, is_terminating, not_found
 from certwright.kube.apiserver.model.definitions import ResourceDefinition
 from certwright.kube.apiserver.model.objects import encode_json, uid_of
-from certwright.kube.apiserver.requests import bodies, forms
+from certwright.kube.apiserver.representations import responses
+from certwright.kube.apiserver.requests import bodies
 from certwright.kube.store.contract import Key, Row
 from certwright.kube.util.decoders import convert, json_decoder
 from certwright.kube.util.http_messages import Identity, Request, Response
@@ -294,7 +290,7 @@ class ServiceAccounts:
             "token": token,
             "expirationTimestamp": datetime.fromtimestamp(expires, UTC).isoformat()[:19] + "Z",
         }
-        return Response(201, forms.headers(call), encode_json(answer))
+        return Response(201, responses.headers(call), encode_json(answer))
 
     async def _bound(self, call: Call, to: _BoundTo) -> tuple[str, str, str]:
         """Kind in lower case, name and uid of the object to which the token is to be bound."""

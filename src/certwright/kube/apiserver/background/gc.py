@@ -18,13 +18,13 @@ import sys
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 
 from certwright.kube.api import naming
 from certwright.kube.api.errors import NotFound
-from certwright.kube.apiserver.auth.authentication import AUTHENTICATED
 from certwright.kube.apiserver.background.worker import Worker
 from certwright.kube.apiserver.base.json_values import Json
+from certwright.kube.apiserver.base.users import account_identity
 from certwright.kube.apiserver.model import objects
 from certwright.kube.apiserver.model.backend import CHUNK, Backend, Call
 from certwright.kube.apiserver.model.definitions import ResourceDefinition
@@ -43,7 +43,7 @@ from certwright.kube.apiserver.verbs.shaping import is_released, refuse_patch
 from certwright.kube.apiserver.verbs.updates import Update, modify
 from certwright.kube.store.contract import Changed, DamagedRow, Exists, Key, Missing, Row
 from certwright.kube.util.caches import Lru
-from certwright.kube.util.http_messages import Identity, Request
+from certwright.kube.util.http_messages import Request
 
 _ATTEMPTS = 5
 _TOGETHER = 64
@@ -472,16 +472,9 @@ _HOME = "kube-system"
 _AGENT = "kube-controller-manager"
 
 
-@cache
-def controller_identity(controller: str) -> Identity:
-    """The user of a controller."""
-    groups = ("system:serviceaccounts", f"system:serviceaccounts:{_HOME}", AUTHENTICATED)
-    return Identity(f"system:serviceaccount:{_HOME}:{controller}", groups=groups)
-
-
 def deletion_request(controller: str, definition: ResourceDefinition, row: Row, policy: str = "") -> Call:
     """The DELETE of the object of `row`, and of no later one of the same name."""
-    key, user = row.key, controller_identity(controller)
+    key, user = row.key, account_identity(_HOME, controller)
     options: Json = {"preconditions": {"uid": objects.uid_of(row.meta)}}
     if policy:
         options["propagationPolicy"] = policy
@@ -491,7 +484,7 @@ def deletion_request(controller: str, definition: ResourceDefinition, row: Row, 
 
 def patch_request(controller: str, definition: ResourceDefinition, key: Key) -> Call:
     """A PATCH of an object, whatever it changes."""
-    user, headers = controller_identity(controller), {"user-agent": _AGENT, "content-type": MERGE}
+    user, headers = account_identity(_HOME, controller), {"user-agent": _AGENT, "content-type": MERGE}
     request = Request("PATCH", _target(definition, key), headers, b"{}", user=user)
     return Call(request, user, "patch", definition, _route(definition, key), {}, WHOLE)
 

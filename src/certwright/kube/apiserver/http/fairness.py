@@ -27,7 +27,7 @@ from collections.abc import AsyncIterator, Hashable, Mapping
 import msgspec
 
 from certwright.kube.api.errors import Details, TooManyRequests
-from certwright.kube.apiserver.auth.authentication import ANONYMOUS, MASTERS, service_account
+from certwright.kube.apiserver.base.users import ANONYMOUS, MASTERS, flow_of, is_privileged
 from certwright.kube.apiserver.model.definitions import ResourceDefinition
 from certwright.kube.apiserver.model.registry import Registry
 from certwright.kube.apiserver.model.routes import Line, Route
@@ -46,12 +46,6 @@ _CHECK_INTERVAL_S = 1.0
 _PER_TURN = 32
 _OBJECTS_PER_SEAT = 100
 _MOST_SEATS = 10
-_PRIVILEGED = frozenset(
-    (MASTERS, "system:serviceaccounts:kube-system", "system:serviceaccounts:cert-manager")
-)
-"""Groups whose connections may use the reserve: tenants have no ServiceAccounts in these namespaces."""
-_USERS = "certwright-users"
-"""The namespace of the ServiceAccounts that `certwright user create` makes, one for each person."""
 _FREE = ("healthz", "livez", "readyz", "metrics")
 _CLASSES = {"get": "get", "list": "list", "watch": "watch"}
 _MUTATING = "mutating"
@@ -214,14 +208,6 @@ def too_many() -> TooManyRequests:
     )
 
 
-def flow_of(user: Identity) -> str:
-    """The name of the user's flow. The ServiceAccounts of a namespace share one, since they cost nothing."""
-    account = service_account(user.name)
-    if account is None or account[0] == _USERS or not _PRIVILEGED.isdisjoint(user.groups):
-        return user.name
-    return f"system:serviceaccounts:{account[0]}"
-
-
 def identify(caller: Caller, user: Identity, line: Line) -> None:
     """Record the flow of the connection's authenticated user. Raises `ApiError`: too many connections.
 
@@ -229,9 +215,9 @@ def identify(caller: Caller, user: Identity, line: Line) -> None:
     """
     if user.name == ANONYMOUS.name:
         return
-    is_privileged = not _PRIVILEGED.isdisjoint(user.groups)
-    if is_privileged or not _is_free(line.verb, line.path):
-        caller.identify(flow_of(user), is_privileged=is_privileged)
+    privileged = is_privileged(user)
+    if privileged or not _is_free(line.verb, line.path):
+        caller.identify(flow_of(user), is_privileged=privileged)
 
 
 def _is_free(verb: str, path: str) -> bool:

@@ -24,7 +24,7 @@ from certwright.kube.apiserver.http import response_writer
 from certwright.kube.apiserver.http.connections import Connection
 from certwright.kube.apiserver.http.fairness import too_many
 from certwright.kube.apiserver.http.response_writer import MAX_UNREAD, ResponseWriter, Unread
-from certwright.kube.apiserver.requests.forms import failure
+from certwright.kube.apiserver.representations.responses import failure
 from certwright.kube.util.clock import Clock
 from certwright.kube.util.encoding import quoted
 from certwright.kube.util.http_messages import Handler, Request, Response

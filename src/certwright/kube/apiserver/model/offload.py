@@ -10,6 +10,7 @@ from collections.abc import Callable
 from functools import cache, partial
 from typing import ParamSpec, TypeVar
 
+from certwright.kube.apiserver.base.users import flow_of
 from certwright.kube.apiserver.model.backend import Call
 from certwright.kube.util.executor import Executor, Threads
 
@@ -50,10 +51,7 @@ async def run(call: Call | None, work: Callable[P, T], *args: P.args, **kwargs: 
 
 
 async def in_thread(call: Call | None, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """The result of `work`, done in a thread. A user takes turns in each namespace of its own: a tenant, who
-    may write to one, has one turn, and so have the ServiceAccounts that it may create there."""
-    if call is None:
-        return await executor().run(partial(work, *args, **kwargs), "")
-    user = call.user.name
-    owner = user.rpartition(":")[0] if user.startswith("system:serviceaccount:") else user
-    return await executor().run(partial(work, *args, **kwargs), (owner, call.route.namespace))
+    """The result of `work`, done in a thread. A flow takes turns in each namespace of its own: a tenant, who
+    may write to one, has one turn."""
+    flow = (flow_of(call.user), call.route.namespace) if call is not None else ""
+    return await executor().run(partial(work, *args, **kwargs), flow)

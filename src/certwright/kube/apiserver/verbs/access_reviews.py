@@ -21,15 +21,17 @@ from certwright.kube.api.errors import (
     required,
 )
 from certwright.kube.api.naming import label_key_problems
-from certwright.kube.apiserver.auth.authentication import MASTERS, Authenticator, ask
+from certwright.kube.apiserver.auth.authentication import Authenticator, ask
 from certwright.kube.apiserver.auth.rbac import ALL, RbacAuthorizer, Rule
 from certwright.kube.apiserver.auth.service_accounts import ServiceAccounts
 from certwright.kube.apiserver.base import metadata
 from certwright.kube.apiserver.base.json_values import Json
+from certwright.kube.apiserver.base.users import MASTERS
 from certwright.kube.apiserver.model.backend import Backend, Call
 from certwright.kube.apiserver.model.objects import encode_json
 from certwright.kube.apiserver.model.routes import Action
-from certwright.kube.apiserver.requests import bodies, forms
+from certwright.kube.apiserver.representations import responses
+from certwright.kube.apiserver.requests import bodies
 from certwright.kube.apiserver.verbs.shaping import check_type
 from certwright.kube.util.decoders import convert
 from certwright.kube.util.http_messages import Identity, Request, Response
@@ -132,7 +134,7 @@ class AccessReviews:
         if errors := definition.schema.validate(obj):
             raise invalid_object(definition.group, definition.kind, "", errors)
         obj["status"] = await self._answers[definition.resource](call, obj.get("spec") or {})
-        return Response(201, forms.headers(call), encode_json(obj))
+        return Response(201, responses.headers(call), encode_json(obj))
 
     async def _subject_access(self, call: Call, spec: Json) -> Json:
         access = _read(call, spec, _AccessSpec)

@@ -17,7 +17,8 @@ from certwright.kube.apiserver.fieldmanager import managed
 from certwright.kube.apiserver.model import objects, offload
 from certwright.kube.apiserver.model.backend import Backend, Call, already_exists, is_terminating
 from certwright.kube.apiserver.model.definitions import ResourceDefinition
-from certwright.kube.apiserver.requests import bodies, forms
+from certwright.kube.apiserver.representations import responses
+from certwright.kube.apiserver.requests import bodies
 from certwright.kube.apiserver.verbs.shaping import (
     check_shape,
     check_type,
@@ -42,7 +43,7 @@ async def create(backend: Backend, call: Call) -> Response:
     bodies.check_media(call)
     bodies.check(call)
     row = await _create(backend, call, await offload.run(call, _read, call))
-    return forms.object_response(call, row, backend.clock, code=201)
+    return responses.object_response(call, row, backend.clock, code=201)
 
 
 def _read(call: Call) -> Json:

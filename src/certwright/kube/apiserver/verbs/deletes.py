@@ -24,8 +24,8 @@ from certwright.kube.api.errors import (
     invalid_object,
     not_supported,
 )
-from certwright.kube.apiserver.auth.authentication import MASTERS
 from certwright.kube.apiserver.base.json_values import Json, mismatch
+from certwright.kube.apiserver.base.users import MASTERS
 from certwright.kube.apiserver.model import objects
 from certwright.kube.apiserver.model.backend import (
     IMMORTAL,
@@ -39,7 +39,8 @@ from certwright.kube.apiserver.model.backend import (
 from certwright.kube.apiserver.model.definitions import ResourceDefinition
 from certwright.kube.apiserver.model.objects import lightly
 from certwright.kube.apiserver.model.routes import is_true
-from certwright.kube.apiserver.requests import bodies, forms
+from certwright.kube.apiserver.representations import responses
+from certwright.kube.apiserver.requests import bodies
 from certwright.kube.apiserver.requests.bodies import check_dry_run, values_of
 from certwright.kube.apiserver.verbs import reads
 from certwright.kube.apiserver.verbs.updates import WRITE_ATTEMPTS
@@ -173,7 +174,7 @@ async def delete(backend: Backend, call: Call) -> Response:
             row = guess or await backend.store.latest(call.key)
         except DamagedRow as error:
             if await _discard(backend, call, options, error):
-                return forms.success(call, name=name, uid="")
+                return responses.success(call, name=name, uid="")
             continue
         _check_mortal(definition, name)
         if row is None:
@@ -192,10 +193,10 @@ async def delete(backend: Backend, call: Call) -> Response:
         if last is guess:  # nothing was to be changed, if the guess is right
             continue
         if gone and definition.bucket not in _ANSWERED_WITH_OBJECT:
-            return forms.success(call, name=name, uid=objects.uid_of(last.meta))
+            return responses.success(call, name=name, uid=objects.uid_of(last.meta))
         # Kubernetes answers 202 only to clients that use the deprecated option.
         code = 202 if not gone and options.orphan_dependents is False else 200
-        return forms.object_response(call, last, backend.clock, code=code)
+        return responses.object_response(call, last, backend.clock, code=code)
     raise conflict(definition, name)
 
 

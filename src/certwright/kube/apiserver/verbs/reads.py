@@ -15,7 +15,7 @@ from certwright.kube.api.errors import BadRequest
 from certwright.kube.apiserver.model.backend import CHUNK, Backend, Call, not_found
 from certwright.kube.apiserver.model.negotiation import Shape
 from certwright.kube.apiserver.model.objects import encode_json
-from certwright.kube.apiserver.requests import forms
+from certwright.kube.apiserver.representations import responses
 from certwright.kube.apiserver.requests.selectors import Matcher
 from certwright.kube.apiserver.verbs import paging
 from certwright.kube.apiserver.verbs.paging import ListOptions
@@ -45,7 +45,7 @@ async def get(backend: Backend, call: Call) -> Response:
     row = await backend.store.get(call.key)
     if row is None:
         raise not_found(call.definition, call.route.name)
-    return forms.object_response(call, row, backend.clock)
+    return responses.object_response(call, row, backend.clock)
 
 
 async def _check_reached(backend: Backend, revision: int) -> None:
@@ -101,7 +101,7 @@ async def list_objects(backend: Backend, call: Call) -> Response:
         # All rows: in one body when they fit in a chunk, otherwise as a stream, so that memory stays flat.
         page = await _page(backend, call, matcher, limit=CHUNK, after=options.after, revision=options.exact)
         if page.more:
-            return Response(200, forms.headers(call), stream=_stream(backend, call, page, matcher))
+            return Response(200, responses.headers(call), stream=_stream(backend, call, page, matcher))
         return _answer(backend, call, _Listing(page.rows, page.revision))
     except Compacted:
         raise paging.expired(options) from None
@@ -216,20 +216,20 @@ def _answer(backend: Backend, call: Call, listing: _Listing) -> Response:
     """The list of rows in memory: as one body, or in batches where it is long."""
     if len(listing.rows) > CHUNK or sum(map(size_of_row, listing.rows)) > PAGE_BYTES:
         parts = _Parts(call, listing.metadata(call), backend.clock.now())
-        return Response(200, forms.headers(call), stream=_in_batches(parts, listing.rows))
+        return Response(200, responses.headers(call), stream=_in_batches(parts, listing.rows))
     if call.form.shape is Shape.TABLE:
-        body = forms.table(call, listing.rows, now=backend.clock.now(), metadata=listing.metadata(call))
+        body = responses.table(call, listing.rows, now=backend.clock.now(), metadata=listing.metadata(call))
         if not listing.rows and call.definition.is_crd:
             # Here the empty list is null, too (see below); other kinds have their rows prepared.
             body = body.removesuffix(b"[]}") + b"null}"
     elif listing.rows or call.form.shape is not Shape.PARTIAL:
-        body = forms.list_opening(call.definition, call.form, listing.metadata(call))
-        body += b",".join(forms.item(call.definition, call.form, row) for row in listing.rows) + b"]}"
+        body = responses.list_opening(call.definition, call.form, listing.metadata(call))
+        body += b",".join(responses.item(call.definition, call.form, row) for row in listing.rows) + b"]}"
     else:
         # The nil slice in Go, which Kubernetes encodes as null.
-        body = forms.list_opening(call.definition, call.form, listing.metadata(call))
+        body = responses.list_opening(call.definition, call.form, listing.metadata(call))
         body = body.removesuffix(b"[") + b"null}"
-    return Response(200, forms.headers(call), body)
+    return Response(200, responses.headers(call), body)
 
 
 def _batches(rows: Iterable[Row]) -> Iterator[list[Row]]:
@@ -251,14 +251,14 @@ class _Parts:
         self._call = call
         self._now = now
         if call.form.shape is Shape.TABLE:
-            opening = forms.table(call, (), now=now, metadata=metadata).removesuffix(b"]}")
+            opening = responses.table(call, (), now=now, metadata=metadata).removesuffix(b"]}")
             self._around = len(self._rows(())) - len(b"]}")
         else:
-            opening = forms.list_opening(call.definition, call.form, metadata)
+            opening = responses.list_opening(call.definition, call.form, metadata)
         self._before = opening
 
     def _rows(self, rows: Iterable[Row]) -> bytes:
-        return forms.table(self._call, rows, now=self._now, metadata=b"{}", with_columns=False)
+        return responses.table(self._call, rows, now=self._now, metadata=b"{}", with_columns=False)
 
     def of(self, rows: Iterable[Row]) -> Iterator[bytes]:
         """The bytes for the next rows."""
@@ -275,7 +275,7 @@ class _Parts:
         call = self._call
         if call.form.shape is Shape.TABLE:
             return self._rows(rows)[self._around : -len(b"]}")]
-        return b",".join(forms.item(call.definition, call.form, row) for row in rows)
+        return b",".join(responses.item(call.definition, call.form, row) for row in rows)
 
 
 async def _in_batches(parts: _Parts, rows: Iterable[Row]) -> AsyncIterator[bytes]:

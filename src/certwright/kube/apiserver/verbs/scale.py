@@ -37,9 +37,9 @@ from certwright.kube.apiserver.model.backend import Backend, Call, not_found
 from certwright.kube.apiserver.model.definitions import ResourceDefinition, Subresource
 from certwright.kube.apiserver.model.negotiation import WHOLE, Shape, content_type, unsupported
 from certwright.kube.apiserver.model.objects import decode_json
-from certwright.kube.apiserver.representations import tables
+from certwright.kube.apiserver.representations import responses, tables
 from certwright.kube.apiserver.representations.tables import DEFAULT_AGE, printer_columns
-from certwright.kube.apiserver.requests import bodies, forms
+from certwright.kube.apiserver.requests import bodies
 from certwright.kube.apiserver.requests.patch import APPLY, JSON_PATCH, MERGE, STRATEGIC
 from certwright.kube.apiserver.verbs import updates as verbs
 from certwright.kube.apiserver.verbs.shaping import check_address, check_type, refuse_body, refuse_patch
@@ -289,8 +289,8 @@ def _answer(backend: Backend, call: Call, scale: Json) -> Response:
             version=form.version,
         )
     elif form.shape is Shape.PARTIAL:
-        body = objects.splice(forms.partial_prefix(form), objects.encode_json(scale["metadata"]), b"")
-    return Response(200, forms.headers(call), body)
+        body = objects.splice(responses.partial_prefix(form), objects.encode_json(scale["metadata"]), b"")
+    return Response(200, responses.headers(call), body)
 
 
 _IN_SCALE: Node = {"f:spec": {"f:replicas": {}}}

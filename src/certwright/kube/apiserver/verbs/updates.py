@@ -22,7 +22,8 @@ from certwright.kube.apiserver.model import objects, offload
 from certwright.kube.apiserver.model.backend import Backend, Call, conflict, not_found
 from certwright.kube.apiserver.model.negotiation import content_type, unsupported
 from certwright.kube.apiserver.model.routes import Action
-from certwright.kube.apiserver.requests import bodies, forms
+from certwright.kube.apiserver.representations import responses
+from certwright.kube.apiserver.requests import bodies
 from certwright.kube.apiserver.requests.patch import (
     APPLY,
     JSON_PATCH,
@@ -262,7 +263,7 @@ async def modify(backend: Backend, call: Call, update: Update) -> Response:
             if guess is None or await backend.is_current(guess):
                 raise
             continue
-        return forms.object_response(call, written, backend.clock)
+        return responses.object_response(call, written, backend.clock)
     raise conflict(definition, key.name)
 
 
@@ -308,7 +309,7 @@ async def _create_absent(backend: Backend, call: Call, update: Update) -> Respon
     action = Action("create", route.group, route.plural, "", route.namespace, route.name)
     backend.authorizer.require(call.user, action)
     row = await create_object(backend, inner, new)
-    return forms.object_response(call, row, backend.clock, code=201)
+    return responses.object_response(call, row, backend.clock, code=201)
 
 
 async def _store_update(backend: Backend, call: Call, new: Json, old: Json, row: Row) -> Row:

@@ -21,8 +21,7 @@ from certwright.kube.apiserver.model.definitions import ResourceDefinition
 from certwright.kube.apiserver.model.negotiation import Form, Shape
 from certwright.kube.apiserver.model.objects import at_revision, encode_json
 from certwright.kube.apiserver.model.routes import is_true
-from certwright.kube.apiserver.representations import tables
-from certwright.kube.apiserver.requests import forms
+from certwright.kube.apiserver.representations import responses, tables
 from certwright.kube.apiserver.requests.selectors import Matcher
 from certwright.kube.apiserver.verbs import paging
 from certwright.kube.apiserver.verbs.reads import PAGE_BYTES, check_table
@@ -104,10 +103,10 @@ class Encoder:
     def _object(self, row: Row, *, with_columns: bool) -> bytes:
         if self._form.shape is Shape.TABLE:
             metadata = encode_json({"resourceVersion": str(row.revision)})
-            return forms.table(
+            return responses.table(
                 self._call, (row,), now=self._now(), metadata=metadata, with_columns=with_columns
             )
-        return forms.item(self._call.definition, self._form, row)
+        return responses.item(self._call.definition, self._form, row)
 
     def bookmark(self, revision: int, *, end_of_initial: bool = False) -> bytes:
         """The BOOKMARK line for a revision."""
@@ -129,7 +128,7 @@ class Encoder:
                 version=self._form.version,
             )
         elif self._form.shape is Shape.PARTIAL:
-            body = forms.partial_prefix(self._form) + encoded + b"}"
+            body = responses.partial_prefix(self._form) + encoded + b"}"
         else:
             body = self._call.definition.prefix + encoded + b"}"
         return b'{"type":"BOOKMARK","object":' + body + b"}\n"
@@ -399,7 +398,7 @@ class Watches:
             return _failed(call, too_old(after, error.oldest))
         stream = WatchStream(call, backend, watch, page, options, matcher, self)
         self._open[stream] = bucket
-        return Response(200, forms.headers(call), stream=stream)
+        return Response(200, responses.headers(call), stream=stream)
 
     def forget(self, stream: WatchStream) -> None:
         """Remove a stream that has ended."""
@@ -425,7 +424,7 @@ def _failed(call: Call, error: ApiError) -> Response:
     async def line() -> AsyncGenerator[bytes, None]:
         yield error_line(error)
 
-    return Response(200, forms.headers(call), stream=line())
+    return Response(200, responses.headers(call), stream=line())
 
 
 def too_old(revision: int, oldest: int) -> Expired:

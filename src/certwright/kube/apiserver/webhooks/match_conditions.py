@@ -14,6 +14,7 @@ from typing import Any
 
 from certwright.kube.api.errors import Details, Forbidden
 from certwright.kube.apiserver.base.json_values import Json
+from certwright.kube.apiserver.base.users import account_identity
 from certwright.kube.apiserver.cel import authz, environment
 from certwright.kube.apiserver.cel.authz import Question
 from certwright.kube.apiserver.cel.limits import Meter
@@ -112,7 +113,7 @@ def decide(authorizer: Authorizer, user: Identity, question: Question) -> tuple[
     """The answer to an expression's `authorizer`: allowed or not, and why."""
     if question.account:
         namespace, _, name = question.account.partition("/")
-        user = service_account(namespace, name)
+        user = account_identity(namespace, name)
     action = Action(
         question.verb,
         question.group,
@@ -123,9 +124,3 @@ def decide(authorizer: Authorizer, user: Identity, question: Question) -> tuple[
         question.path,
     )
     return authorizer.explain(user, action)
-
-
-def service_account(namespace: str, name: str) -> Identity:
-    """A service account as a user (Kubernetes documentation, "Authenticating")."""
-    groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated")
-    return Identity(f"system:serviceaccount:{namespace}:{name}", groups=groups)
