@@ -104,7 +104,7 @@ async def test_a_watcher_that_reads_too_late_is_told_to_list_again(
 ) -> None:
     async with served(start_api, tmp_path) as it:
         assert isinstance(it.api.store, MemoryStore)
-        it.api.store._fanout.max_pending_events = 20
+        it.api.store._fanout.max_retained_bytes = 2_000_000
         reader, writer = await it.connect()
         writer.write(head("GET", f"{CONFIG_MAPS}?watch=true"))
         await until(lambda: it.api.server.open_watches == 1)

@@ -138,49 +138,31 @@ class Seal:
         head = self._head
         if not head or key.bucket not in self.buckets:
             return plain
-        return _closed(
-            head, self._ciphers[head[_KEY_AT:]], os.urandom(NONCE_BYTES), plain, _place(key) + part
-        )
+        nonce = os.urandom(NONCE_BYTES)
+        return head + nonce + self._ciphers[head[_KEY_AT:]].encrypt(nonce, plain, _place(key, part))
 
     def open(self, key: Key, part: bytes, kept: bytes) -> bytes:
         """The opened byte string; one that was never sealed, as it is. Raises `UnknownDataKey`,
         `DamagedRow`."""
-        return self._opened(key, _place(key) + part, kept) if key.bucket in self.buckets else kept
-
-    def close_row(self, row: Row) -> Row:
-        """A row as it may be stored on disk."""
-        key, revision, meta, body = row
-        head = self._head
-        if not head or key.bucket not in self.buckets:
-            return row
-        cipher, place, nonces = self._ciphers[head[_KEY_AT:]], _place(key), os.urandom(2 * NONCE_BYTES)
-        return Row(
-            key,
-            revision,
-            _closed(head, cipher, nonces[:NONCE_BYTES], meta, place + META),
-            _closed(head, cipher, nonces[NONCE_BYTES:], body, place + BODY),
-        )
-
-    def open_row(self, row: Row) -> Row:
-        """The opened row. Raises `UnknownDataKey`, `DamagedRow`."""
-        key, revision, meta, body = row
-        if key.bucket not in self.buckets:
-            return row
-        place = _place(key)
-        return Row(
-            key, revision, self._opened(key, place + META, meta), self._opened(key, place + BODY, body)
-        )
-
-    def _opened(self, key: Key, place: bytes, kept: bytes) -> bytes:
-        if not kept.startswith(_MAGIC):
+        if key.bucket not in self.buckets or not kept.startswith(_MAGIC):
             return kept
         cipher = self._ciphers.get(kept[_KEY_AT:_NONCE_AT])
         if cipher is None:
             raise UnknownDataKey(key, "its data key is missing")
         try:
-            return cipher.decrypt(kept[_NONCE_AT:_TEXT_AT], kept[_TEXT_AT:], place)
+            return cipher.decrypt(kept[_NONCE_AT:_TEXT_AT], kept[_TEXT_AT:], _place(key, part))
         except (InvalidTag, ValueError) as error:
             raise DamagedRow(key, "it does not decrypt: it was changed, or copied from elsewhere") from error
+
+    def close_row(self, row: Row) -> Row:
+        """A row as it may be stored on disk."""
+        key, revision, meta, body = row
+        return Row(key, revision, self.close(key, META, meta), self.close(key, BODY, body))
+
+    def open_row(self, row: Row) -> Row:
+        """The opened row. Raises `UnknownDataKey`, `DamagedRow`."""
+        key, revision, meta, body = row
+        return Row(key, revision, self.open(key, META, meta), self.open(key, BODY, body))
 
     def is_current(self, *kept: bytes) -> bool:
         """Whether the stored byte strings are sealed as they would be if they were written now."""
@@ -189,9 +171,5 @@ class Seal:
         return all(value.startswith(self._head) for value in kept)
 
 
-def _place(key: Key) -> bytes:
-    return "\0".join(key).encode() + b"\0"
-
-
-def _closed(head: bytes, cipher: AESGCM, nonce: bytes, plain: bytes, place: bytes) -> bytes:
-    return head + nonce + cipher.encrypt(nonce, plain, place)
+def _place(key: Key, part: bytes) -> bytes:
+    return "\0".join(key).encode() + b"\0" + part

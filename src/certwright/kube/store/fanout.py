@@ -13,15 +13,12 @@ immediately, and a thousand writes a second to a hundred watchers do not fill th
 from __future__ import annotations
 
 import asyncio
-import math
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 
 from certwright.kube.store.contract import Event, SlowWatcher
 from certwright.kube.store.log import EventLog, size_of
 
-MAX_PENDING_BYTES = 32 << 20
-MAX_PENDING_EVENTS = 20_000
 MAX_RETAINED_BYTES = 64 << 20
 """Bytes of events, over all buckets, that slow watchers together keep in memory."""
 BATCH_BYTES = 256 << 10
@@ -43,30 +40,20 @@ _Topic = tuple[str, str | None]
 class Fanout:
     """The watchers of one store.
 
-    One with more than `max_pending_events` or `max_pending_bytes` pending is cut off (`SlowWatcher`), and so
-    is one whose oldest pending event was published before the last `max_retained_bytes` of events (checked
-    eight times in as many bytes). Watchers share events, so all slow watchers together keep little more than
-    those last bytes in memory.
+    A watcher whose oldest pending event was published before the last `max_retained_bytes` of events is cut
+    off (`SlowWatcher`); that is checked eight times in as many bytes. Watchers share events, so all slow
+    watchers together keep little more than those last bytes in memory.
     """
 
-    def __init__(
-        self,
-        log: EventLog,
-        *,
-        max_pending_bytes: int = MAX_PENDING_BYTES,
-        max_pending_events: int = MAX_PENDING_EVENTS,
-        max_retained_bytes: int = MAX_RETAINED_BYTES,
-    ) -> None:
+    def __init__(self, log: EventLog, *, max_retained_bytes: int = MAX_RETAINED_BYTES) -> None:
         self.log = log
-        self._max_retained_bytes = max_retained_bytes
+        self.max_retained_bytes = max_retained_bytes
         self.published_bytes = 0
         """Bytes of all events so far: the age of a pending event is the bytes published since."""
         self._next_check = 0
-        self.max_pending_bytes = max_pending_bytes
-        self.max_pending_events = max_pending_events
         self.delivered = log.revision  # every watcher has all events up to here
         self._queue: list[Event] = []
-        self._due: deque[tuple[Subscription, list[Event], int]] = deque()
+        self._due: deque[tuple[Subscription, list[Event]]] = deque()
         self._delivering = 0  # what `delivered` will be when no watcher is due any more
         self._next: asyncio.Handle | None = None  # the turn in which delivery continues
         self._watches: dict[_Topic, set[Subscription]] = {}
@@ -84,17 +71,16 @@ class Fanout:
         self._queue += events
         self.published_bytes += sum(map(size_of, events))
         if self.published_bytes >= self._next_check:
-            self._next_check = self.published_bytes + self._max_retained_bytes // 8
-            self._cut_off_slowest(self.published_bytes - self._max_retained_bytes)
+            self._next_check = self.published_bytes + self.max_retained_bytes // 8
+            for watch in self._all_watches():
+                since = watch.waiting_since
+                if since is not None and since < self.published_bytes - self.max_retained_bytes:
+                    watch.cut_off()
         if self._next is None:
             self._deliver_in_time()
 
-    def _cut_off_slowest(self, before: int) -> None:
-        """Cut off the watches with pending events that were published before that many bytes."""
-        for watch in [watch for watches in self._watches.values() for watch in watches]:
-            since = watch.waiting_since
-            if since is not None and since < before:
-                watch.cut_off()
+    def _all_watches(self) -> list[Subscription]:
+        return [watch for watches in self._watches.values() for watch in watches]
 
     def advance(self, revision: int) -> None:
         """Record that nothing that concerns a watcher has happened up to `revision`."""
@@ -106,7 +92,7 @@ class Fanout:
         """Cut every watcher off, and continue from `revision`, because the events up to it are not all
         known."""
         self._finish_telling()
-        for watch in [watch for watches in self._watches.values() for watch in watches]:
+        for watch in self._all_watches():
             watch.cut_off()
         self.log.restart(revision)
         self.delivered = revision
@@ -132,7 +118,7 @@ class Fanout:
         """Deliver all pending events, and end the watches."""
         self._finish_telling()
         self._closed = True
-        for watch in [watch for watches in self._watches.values() for watch in watches]:
+        for watch in self._all_watches():
             watch.end()
 
     def _deliver_in_time(self) -> None:
@@ -153,8 +139,7 @@ class Fanout:
         self._next = None
         events, self._queue = self._queue, []
         for topic, group in self._by_topic(events).items():
-            size = sum(map(size_of, group))
-            self._due += [(watch, group, size) for watch in self._watches[topic]]
+            self._due += [(watch, group) for watch in self._watches[topic]]
         if self._due:
             per_watcher = _LOADED_PAUSE_PER_WATCHER_S if len(events) > 1 else _PAUSE_PER_WATCHER_S
             pause = min(len(self._due) * per_watcher, _MOST_PAUSE_S)
@@ -167,8 +152,8 @@ class Fanout:
         self._next = None
         due = self._due
         for _ in range(min(len(due), _AT_ONCE)):
-            watch, group, size = due.popleft()
-            watch.offer(group, size)
+            watch, group = due.popleft()
+            watch.offer(group)
         if due:
             self._next = asyncio.get_running_loop().call_soon(self._deliver_some)
             return
@@ -205,15 +190,12 @@ class Subscription:
         self._seen = fanout.log.revision  # up to here: in `past`, taken, or of other topics
         self._frozen: int | None = None  # the position, once it is final
         self._pending = past
-        self._pending_bytes = 0  # without `past`, which the window bounds
         # The last revision of each pending group, and `published_bytes` when it came.
         self._groups: deque[tuple[int, int]] = deque()
         if past:
             self._groups.append((past[-1].revision, fanout.published_bytes))
         self._waiter: asyncio.Future[None] | None = None
         self._taker: Callable[[list[Event]], bool] | None = None
-        self._timer: asyncio.TimerHandle | None = None
-        self._wake_at = 0.0  # loop time; the timer may fire earlier, and is then set again
         self._slow = False
         self._ended = False
 
@@ -256,12 +238,11 @@ class Subscription:
             size += size_of(event)
             if size >= BATCH_BYTES and index < len(self._pending):
                 batch, self._pending = self._pending[:index], self._pending[index:]
-                self._pending_bytes = max(0, self._pending_bytes - size)
                 while self._groups[0][0] <= event.revision:
                     self._groups.popleft()
                 return batch
-        batch, self._pending, self._pending_bytes = self._pending, [], 0
-        self._groups.clear()
+        batch = self._pending
+        self._drop_pending()
         return batch
 
     def deliver_to(self, taker: Callable[[list[Event]], bool]) -> None:
@@ -273,59 +254,29 @@ class Subscription:
             raise RuntimeError("a watch is for one caller at a time")
         loop = asyncio.get_running_loop()
         self._waiter = loop.create_future()
-        self._wake_at = math.inf if timeout_s is None else loop.time() + timeout_s
-        if self._timer is None or self._timer.when() > self._wake_at:
-            self._set_timer(loop)
+        timer = None if timeout_s is None else loop.call_later(timeout_s, self._wake)
         try:
             await self._waiter
         finally:
             self._waiter = None
-
-    def _set_timer(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Start the timer. Events come more often than timeouts: one timer keeps running instead of one for
-        each wait."""
-        self._drop_timer()
-        if self._wake_at < math.inf:
-            self._timer = loop.call_at(self._wake_at, self._time_is_up, loop)
-
-    def _drop_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def _time_is_up(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._timer = None
-        if self._waiter is None:
-            return
-        # The timers of a loop are coarser than its clock.
-        if self._wake_at > loop.time() + _COARSE_S:
-            self._set_timer(loop)
-        else:
-            self._wake()
+            if timer is not None:
+                timer.cancel()
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
-    def offer(self, events: list[Event], size: int) -> None:
-        """Queue events of one commit, `size` bytes together; called by the fan-out."""
+    def offer(self, events: list[Event]) -> None:
+        """Queue events of one commit; called by the fan-out."""
         if self._frozen is not None:  # it was closed since this was due
             return
         if events[0].revision <= self._seen:
             events = [event for event in events if event.revision > self._seen]
         if self._is_taken(events):
             return
-        self._pending_bytes += size
-        limits = self._fanout
-        # One commit alone never makes a watcher slow, however large it is.
-        if self._pending and (
-            self._pending_bytes > limits.max_pending_bytes
-            or len(self._pending) + len(events) > limits.max_pending_events
-        ):
-            self.cut_off()
-        elif events:
+        if events:
             self._pending += events
-            self._groups.append((events[-1].revision, limits.published_bytes))
+            self._groups.append((events[-1].revision, self._fanout.published_bytes))
         if self._pending:
             self._wake()
 
@@ -356,7 +307,6 @@ class Subscription:
     def end(self) -> None:
         """Accept no events after the pending ones; harmless when repeated."""
         self._ended = True
-        self._drop_timer()
         self._fanout.forget(self)
         self._wake()
 
@@ -364,7 +314,6 @@ class Subscription:
         """Stop; harmless when repeated."""
         self._frozen = self.position
         self._ended = True
-        self._drop_timer()
         self._drop_pending()
         self._fanout.forget(self)
         self._wake()

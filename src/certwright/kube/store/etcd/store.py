@@ -8,6 +8,7 @@ acknowledged when the feed has it, so that later reads here include it.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, Unpack
@@ -359,42 +360,36 @@ class KeyLocks:
     """A lock for each key: writes to a key run one after the other, in the order in which they came."""
 
     def __init__(self) -> None:
-        self._last: dict[Key, asyncio.Future[None]] = {}
+        self._locks: dict[Key, asyncio.Lock] = {}
+        self._users = Counter[Key]()
 
     @asynccontextmanager
     async def take(self, key: Key) -> AsyncIterator[None]:
         """Hold the lock of `key` inside the block."""
-        before = self._last.get(key)
-        mine = self._last[key] = asyncio.get_running_loop().create_future()
+        lock = self._locks.setdefault(key, asyncio.Lock())
+        self._users[key] += 1
         try:
-            if before is not None:
-                await asyncio.shield(before)
-            yield
+            async with lock:
+                yield
         finally:
-            if before is not None and not before.done():
-                # Cancelled while waiting: later waiters must still wait for the earlier ones.
-                before.add_done_callback(lambda _: self._over(key, mine))
-            else:
-                self._over(key, mine)
-
-    def _over(self, key: Key, mine: asyncio.Future[None]) -> None:
-        mine.set_result(None)
-        if self._last.get(key) is mine:
-            del self._last[key]
+            self._users[key] -= 1
+            if not self._users[key]:
+                del self._users[key], self._locks[key]
 
     def is_taken(self, key: Key) -> bool:
         """Whether a write to `key` is under way or queued."""
-        return key in self._last
+        return key in self._locks
 
     async def over(self, key: Key) -> None:
         """Return when all writes to `key` that are queued now are done."""
-        if (last := self._last.get(key)) is not None:
-            await asyncio.shield(last)
+        if key in self._locks:
+            async with self.take(key):
+                pass
 
     async def all_over(self) -> None:
         """Return when the queues are empty."""
-        while self._last:
-            await asyncio.wait(self._last.values())
+        while self._locks:
+            await self.over(next(iter(self._locks)))
 
 
 def _revision_of(row: Row | None) -> int:
