@@ -6,20 +6,18 @@ import asyncio
 import base64
 import socket
 import ssl
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Sequence
 from urllib.parse import unquote, urlsplit
 
 import h11
 import msgspec
+from aiohappyeyeballs import AddrInfoType, start_connection
 
 from certwright.kube.client.http1 import Connection
 
 # RFC 8305 §5: the recommended delay before the next address is tried as well.
 _HEAD_START_S = 0.25
 _DEFAULT_PORTS = {"http": 80, "https": 443}
-_Address = tuple[Any, ...]
-_AddressInfo = tuple[socket.AddressFamily, socket.SocketKind, int, str, _Address]
 
 
 class ProxyFailed(ConnectionError):
@@ -73,7 +71,12 @@ async def dial(
 async def _open(
     server: Endpoint, tls: ssl.SSLContext, server_name: str, connection: Connection
 ) -> Connection:
-    sock = await _connected_socket(server.host, server.port)
+    # The first address that answers (RFC 8305).
+    sock = await start_connection(
+        await _addresses(server.host, server.port),
+        happy_eyeballs_delay=_HEAD_START_S,
+        socket_factory=lambda address: keepalive_socket(address[0]),
+    )
     name = server_name or server.host
     try:
         await asyncio.get_running_loop().create_connection(
@@ -129,36 +132,7 @@ def proxy_authorization(proxy: Endpoint) -> dict[str, str]:
     return {"proxy-authorization": f"Basic {base64.b64encode(proxy.credentials.encode()).decode()}"}
 
 
-async def _connected_socket(host: str, port: int) -> socket.socket:
-    """A socket connected to the first address that answers (RFC 8305). Raises `OSError`."""
-    infos = await _addresses(host, port)
-    attempts: set[asyncio.Task[socket.socket]] = set()
-    errors: list[OSError] = []
-    try:
-        for i, (family, _, _, _, address) in enumerate(infos):
-            attempts.add(asyncio.create_task(_connect(family, address)))
-            is_last = i == len(infos) - 1
-            while attempts:
-                wait_s = None if is_last else _HEAD_START_S
-                done, attempts = await asyncio.wait(
-                    attempts, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED
-                )
-                connected = _sockets(done, errors)
-                if connected:
-                    return _first(connected)
-                if not is_last:
-                    break
-    finally:
-        for attempt in attempts:
-            attempt.cancel()
-        for outcome in await asyncio.gather(*attempts, return_exceptions=True):
-            if isinstance(outcome, socket.socket):
-                # It connected after the first one did, or as this was cancelled.
-                outcome.close()
-    raise errors[0]
-
-
-async def _addresses(host: str, port: int) -> Sequence[_AddressInfo]:
+async def _addresses(host: str, port: int) -> Sequence[AddrInfoType]:
     """The addresses of the host. Raises `OSError`."""
     try:
         # An address needs no resolver, and so no thread.
@@ -167,36 +141,6 @@ async def _addresses(host: str, port: int) -> Sequence[_AddressInfo]:
         )
     except socket.gaierror:
         return await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-
-
-def _sockets(done: Iterable[asyncio.Task[socket.socket]], errors: list[OSError]) -> list[socket.socket]:
-    """The sockets of the finished attempts; appends the errors of the others."""
-    connected = []
-    for attempt in done:
-        error = attempt.exception()
-        if error is None:
-            connected.append(attempt.result())
-        elif isinstance(error, OSError):
-            errors.append(error)
-        else:
-            raise error
-    return connected
-
-
-def _first(sockets: list[socket.socket]) -> socket.socket:
-    for sock in sockets[1:]:
-        sock.close()
-    return sockets[0]
-
-
-async def _connect(family: int, address: _Address) -> socket.socket:
-    sock = keepalive_socket(family)
-    try:
-        await asyncio.get_running_loop().sock_connect(sock, address)
-    except BaseException:
-        sock.close()
-        raise
-    return sock
 
 
 def keepalive_socket(family: int) -> socket.socket:
