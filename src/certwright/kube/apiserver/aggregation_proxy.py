@@ -20,7 +20,6 @@ import msgspec
 from certwright.kube.api.errors import Unavailable
 from certwright.kube.apiserver.base.json_values import Json
 from certwright.kube.apiserver.model import objects
-from certwright.kube.apiserver.model.backend import Backend
 from certwright.kube.apiserver.model.definitions import ResourceDefinition, WebhookTarget
 from certwright.kube.apiserver.model.objects import encode_json
 from certwright.kube.apiserver.webhooks.client import CallFailed, WebhookClient
@@ -69,16 +68,11 @@ class AggregationProxy:
 
     observed_buckets = (_BUCKET,)
 
-    def __init__(self, backend: Backend, client: WebhookClient) -> None:
-        self._backend = backend
+    def __init__(self, client: WebhookClient) -> None:
         self._client = client
         self._targets: dict[str, WebhookTarget] = {}
         self.pair_pem = b""
         """The proxy's client certificate and its key (PEM); empty: none is presented."""
-
-    async def load(self) -> None:
-        """Read the stored APIServices."""
-        await self._backend.replay(self, self.observed_buckets)
 
     def wrote(self, definition: ResourceDefinition, row: Row, _previous: Row | None) -> None:
         """Record a committed APIService."""

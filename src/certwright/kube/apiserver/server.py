@@ -119,7 +119,7 @@ class ApiServer:
         self._authenticator = FirstOf(authenticator, self._accounts)
         self._tokens = TokenSecrets(self._backend, self.handle, _MYSELF, tokens, root_ca)
         self._garbage = GarbageCollector(self._backend, read=self._tokens.enqueue)
-        self._served = ServedKinds(self._backend)
+        self._served = ServedKinds(registry)
         self._watches = Watches(self._backend, bookmark_every_s=bookmark_every_s)
         reviews = AccessReviews(authorizer, authenticator, self._accounts)
         self._dispatch = Dispatch(self._watches, self._accounts, reviews)
@@ -127,7 +127,7 @@ class ApiServer:
         self._webhooks = Webhooks(self._backend)
         self._policies = Policies(self._backend, Conversions(self._webhooks.client))
         self._backend.admission = AdmissionChain(self._backend, self._webhooks, self._policies, self._rbac)
-        self._aggregated = AggregationProxy(self._backend, self._webhooks.client)
+        self._aggregated = AggregationProxy(self._webhooks.client)
         self._contents = NamespaceContents(self._backend, self.handle, _MYSELF, root_ca)
         self._aggregation = RoleAggregation(self._backend)
         self._expiry = EventExpiry(self._backend, event_ttl)
@@ -176,18 +176,15 @@ class ApiServer:
         Without `collects_garbage`, garbage collection starts when `collect_garbage` is called.
         Raises `ApiError` when an object is refused, and `store.contract.StoreError`.
         """
-        await self._served.load()
-        await self._backend.replay(self._rbac, self._rbac.observed_buckets)
-        await self._webhooks.load()
-        await self._policies.load()
-        await self._aggregated.load()
+        for observer in (self._served, self._rbac, self._webhooks, self._policies, self._aggregated):
+            await self._backend.replay(observer)
         for crd in crds:
             change = partial(_brought_into_line, desired=crd)
             await ensure_object(self.handle, _MYSELF, _CRDS_PATH, crd, change, agent="certwright")
         for name in BOOTSTRAP:
             namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
             await ensure_object(self.handle, _MYSELF, "/api/v1/namespaces", namespace, lambda _: None)
-        await self._aggregation.load()
+        await self._backend.replay(self._aggregation)
         self._backend.loaded()
         await bootstrap.ensure_rbac(self.handle, _MYSELF)
         await self._aggregation.worker.work_off()
@@ -231,7 +228,7 @@ class ApiServer:
         self._health.stopping = True
         self._watches.close()
         await self._tasks.close()
-        await self._webhooks.close()
+        await self._webhooks.client.close()
 
     def _watched(self) -> dict[ResourceDefinition, int]:
         """The number of watches of each resource."""

@@ -179,10 +179,6 @@ class Policies:
         else:
             self._bindings.pop(row.key.name, None)
 
-    async def load(self) -> None:
-        """Load the policies and bindings in the store."""
-        await self._backend.replay(self, self.observed_buckets)
-
     async def validate(self, call: Call, new: Json | None, old: Json | None, operation: str) -> None:
         """Add warnings to the call. Raises the first refusal, after all policies have been evaluated."""
         refusals: list[ApiError] = []

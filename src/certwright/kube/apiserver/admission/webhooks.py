@@ -81,8 +81,9 @@ class Webhooks:
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
-        self._client = WebhookClient(self._external_name)
-        self._conversions = Conversions(self._client)
+        self.client = WebhookClient(self._external_name)
+        """The client that calls them, also for webhooks of other kinds."""
+        self._conversions = Conversions(self.client)
         self._conditions = Conditions(lambda: backend.authorizer)
         self._sides: dict[Side, _SideHooks] = {"mutating": _SideHooks(), "validating": _SideHooks()}
         self._generation = -1
@@ -105,19 +106,6 @@ class Webhooks:
         side = self._sides[_BUCKETS[row.key.bucket]]
         side.by_name.pop(row.key.name, None)
         side.kept.clear()
-
-    async def load(self) -> None:
-        """Load the configurations in the store."""
-        await self._backend.replay(self, self.observed_buckets)
-
-    @property
-    def client(self) -> WebhookClient:
-        """The client that calls them, for webhooks of other kinds."""
-        return self._client
-
-    async def close(self) -> None:
-        """Close the connections to the webhooks."""
-        await self._client.close()
 
     def mutating(self, call: Call, operation: str) -> tuple[Invocation, ...]:
         """The mutating webhooks that may match a request, in order."""
@@ -293,7 +281,7 @@ class Webhooks:
     async def _call(self, hook: Hook, request: Json, *, mutating: bool) -> Verdict:
         version, uid = review_version(hook), naming.new_uid()
         try:
-            body = await self._client.post(
+            body = await self.client.post(
                 hook.target, question(version, uid, request), timeout_s=hook.timeout_s
             )
         except CallFailed as error:

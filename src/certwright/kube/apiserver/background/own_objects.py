@@ -182,15 +182,9 @@ class RoleAggregation:
                 if other != name and selectors.match(labels):
                     self.worker.add(other)
 
-    async def load(self) -> None:
-        """Read the stored ClusterRoles, once, when the server starts."""
-        await self._backend.replay(self, self.observed_buckets)
-
-    def _definition(self) -> ResourceDefinition | None:
-        return self._backend.registry.by_kind("rbac.authorization.k8s.io", "ClusterRole")
-
     async def _collect(self, name: str) -> None:
-        selectors, definition = self._selectors.get(name), self._definition()
+        selectors = self._selectors.get(name)
+        definition = self._backend.registry.by_resource("rbac.authorization.k8s.io", "clusterroles")
         row = await self._backend.readable(Key(CLUSTER_ROLES, "", name))
         if selectors is None or definition is None or row is None:
             return

@@ -26,6 +26,7 @@ from certwright.kube.apiserver.model import objects
 from certwright.kube.apiserver.model.backend import NAMESPACES, Backend, is_terminating
 from certwright.kube.apiserver.model.definitions import ResourceDefinition
 from certwright.kube.apiserver.model.objects import lightly, outline, to_metadata
+from certwright.kube.apiserver.model.registry import Registry
 from certwright.kube.apiserver.verbs.deletes import BACKGROUND, remove
 from certwright.kube.apiserver.verbs.shaping import is_released
 from certwright.kube.store.contract import Changed, Key, Missing, Row, StoreError
@@ -266,17 +267,13 @@ class ServedKinds:
 
     observed_buckets = (controllers.BUCKET,)
 
-    def __init__(self, backend: Backend) -> None:
-        self._backend = backend
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
 
     def wrote(self, definition: ResourceDefinition, row: Row, _previous: Row | None) -> None:
         """Serve a written definition."""
-        self._backend.registry.put_crd(outline(definition, row))
+        self._registry.put_crd(outline(definition, row))
 
     def removed(self, _definition: ResourceDefinition, row: Row) -> None:
         """Stop serving a deleted definition."""
-        self._backend.registry.drop_crd(row.key.name)
-
-    async def load(self) -> None:
-        """Serve the stored definitions."""
-        await self._backend.replay(self, self.observed_buckets)
+        self._registry.drop_crd(row.key.name)

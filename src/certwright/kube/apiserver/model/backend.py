@@ -160,9 +160,10 @@ class Backend:
         """All rows of a bucket; empty `namespace` means all of them."""
         return [row async for page in self.pages(bucket, namespace) for row in page]
 
-    async def replay(self, observer: Observer, buckets: Collection[str]) -> None:
-        """Report the stored rows of these buckets to an observer, as if they were written now."""
-        for bucket in buckets:
+    async def replay(self, observer: Observer, buckets: Collection[str] | None = None) -> None:
+        """Report the stored rows of these buckets, by default of those that it observes, to an observer, as
+        if they were written now."""
+        for bucket in buckets or observer.observed_buckets or ():
             group, _, plural = bucket.rpartition("/")
             definition = self.registry.by_resource(group, plural)
             if definition is not None:

@@ -23,7 +23,6 @@ encode_json = msgspec.json.Encoder().encode
 decode_json = msgspec.json.Decoder().decode
 MAX_OBJECT = 6 * 1024 * 1024
 """Bytes of an object without its metadata: twice the limit of a request, because patches can let it grow."""
-"""The member of metadata that stays bytes, `msgspec.Raw`: it is longer than all the others."""
 # Every row's metadata ends with it. A label may have this name too, but is no list; in a string the quotes
 # would be escaped.
 _MANAGED_OPENING = b',"managedFields":['

@@ -70,36 +70,39 @@ def item(definition: ResourceDefinition, form: Form, row: Row) -> bytes:
     return object_json(definition, row)
 
 
-def table(
-    call: Call, rows: Iterable[Row], *, now: datetime, metadata: bytes, with_columns: bool = True
-) -> bytes:
-    """A Table of `rows`; the query's `includeObject` selects how much of each object it includes."""
-    definition = call.definition
-    return tables.render(
-        definition,
-        (object_json(definition, row) for row in rows),
-        now=now,
-        include=call.query.get("includeObject") or "Metadata",
-        metadata=metadata,
-        with_columns=with_columns,
-        version=call.form.version,
-    )
+def items(call: Call, rows: Iterable[Row], now: datetime) -> bytes:
+    """The items of a list, or the rows of a Table; the query's `includeObject` selects how much of each
+    object a Table includes."""
+    definition, form = call.definition, call.form
+    if form.shape is Shape.TABLE:
+        bodies = (object_json(definition, row) for row in rows)
+        include = call.query.get("includeObject") or "Metadata"
+        return tables.rows(definition, bodies, now=now, include=include, version=form.version)
+    return b",".join([item(definition, form, row) for row in rows])
+
+
+def list_opening(call: Call, metadata: bytes, *, with_columns: bool = True) -> bytes:
+    """A list, in the negotiated form, up to its first item; it ends with `]}`."""
+    definition, form = call.definition, call.form
+    if form.shape is Shape.TABLE:
+        return tables.opening(definition, metadata=metadata, with_columns=with_columns, version=form.version)
+    if form.shape is Shape.PARTIAL:
+        return partial_prefix(form, "PartialObjectMetadataList") + metadata + b',"items":['
+    return definition.list_prefix + metadata + b',"items":['
+
+
+def one_object(call: Call, row: Row, clock: Clock, *, with_columns: bool = True) -> bytes:
+    """One object in the negotiated form."""
+    if call.form.shape is not Shape.TABLE:
+        return item(call.definition, call.form, row)
+    # The result of a dry run has no revision.
+    metadata = encode_json({"resourceVersion": str(row.revision)} if row.revision else {})
+    return list_opening(call, metadata, with_columns=with_columns) + items(call, (row,), clock.now()) + b"]}"
 
 
 def object_response(call: Call, row: Row, clock: Clock, *, code: int = 200) -> Response:
     """The response for one object."""
-    if call.form.shape is Shape.TABLE:
-        # The result of a dry run has no revision.
-        metadata = encode_json({"resourceVersion": str(row.revision)} if row.revision else {})
-        return Response(code, headers(call), table(call, (row,), now=clock.now(), metadata=metadata))
-    return Response(code, headers(call), item(call.definition, call.form, row))
-
-
-def list_opening(definition: ResourceDefinition, form: Form, metadata: bytes) -> bytes:
-    """A list up to its first item."""
-    if form.shape is Shape.PARTIAL:
-        return partial_prefix(form, "PartialObjectMetadataList") + metadata + b',"items":['
-    return definition.list_prefix + metadata + b',"items":['
+    return Response(code, headers(call), one_object(call, row, clock))
 
 
 def success(call: Call, *, name: str, uid: str) -> Response:

@@ -177,28 +177,45 @@ def render(
     with_columns: bool = True,
     version: str = "v1",
 ) -> bytes:
-    """A Table with one row per object (each given as its whole JSON).
+    """A Table with one row per object: `opening`, `rows` and the end."""
+    begin = opening(definition, metadata=metadata, with_columns=with_columns, version=version)
+    return begin + rows(definition, objects, now=now, include=include, version=version) + b"]}"
 
-    `include` is the request's `includeObject`: `None`, `Metadata` or `Object`. `metadata` is the JSON of the
-    list's own metadata. Of a watch only the first event carries the columns. `version` is the requested one
-    of the meta.k8s.io group.
+
+def opening(
+    definition: ResourceDefinition,
+    *,
+    metadata: bytes = b"{}",
+    with_columns: bool = True,
+    version: str = "v1",
+) -> bytes:
+    """A Table up to its first row.
+
+    `metadata` is the JSON of the list's own metadata. Of a watch only the first event carries the columns.
+    `version` is the requested one of the meta.k8s.io group.
     """
-    columns = definition.columns
-    moment = now.timestamp()
+    shown = ("name", "type", "format", "description", "priority")
+    described = [{name: getattr(column, name) for name in shown} for column in definition.columns]
     head = f'{{"kind":"Table","apiVersion":"meta.k8s.io/{version}","metadata":'.encode()
-    definitions = _encode([_column(column) for column in columns]) if with_columns else b"null"
-    rows = b",".join(_row(columns, raw, moment, include, version) for raw in objects)
-    return b"".join((head, metadata, b',"columnDefinitions":', definitions, b',"rows":[', rows, b"]}"))
+    return b"".join(
+        (head, metadata, b',"columnDefinitions":', _encode(described if with_columns else None), b',"rows":[')
+    )
 
 
-def _column(column: Column) -> dict[str, Any]:
-    return {
-        "name": column.name,
-        "type": column.type,
-        "format": column.format,
-        "description": column.description,
-        "priority": column.priority,
-    }
+def rows(
+    definition: ResourceDefinition,
+    objects: Iterable[bytes],
+    *,
+    now: datetime,
+    include: str = "Metadata",
+    version: str = "v1",
+) -> bytes:
+    """The rows of a Table, one per object (each given as its whole JSON).
+
+    `include` is the request's `includeObject`: `None`, `Metadata` or `Object`.
+    """
+    columns, moment = definition.columns, now.timestamp()
+    return b",".join([_row(columns, raw, moment, include, version) for raw in objects])
 
 
 def _row(columns: tuple[Column, ...], raw: bytes, now: float, include: str, version: str) -> bytes:
@@ -207,7 +224,14 @@ def _row(columns: tuple[Column, ...], raw: bytes, now: float, include: str, vers
         cells = _encode(_bounded_cells(columns, obj, now))
     else:
         cells = _encode([column.cell(obj, now) for column in columns])
-    return b'{"cells":' + cells + b',"object":' + _included(raw, include, version) + b"}"
+    if include == "Object":
+        included = raw
+    elif include == "None":
+        included = b"null"
+    else:
+        head = f'{{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/{version}","metadata":'
+        included = head.encode() + bytes(_decode_metadata(raw).metadata) + b"}"
+    return b'{"cells":' + cells + b',"object":' + included + b"}"
 
 
 def _bounded_cells(columns: tuple[Column, ...], obj: dict[str, Any], now: float) -> list[Any]:
@@ -219,12 +243,3 @@ def _bounded_cells(columns: tuple[Column, ...], obj: dict[str, Any], now: float)
             cell, left = cell[:left], left - len(cell)
         cells.append(cell)
     return cells
-
-
-def _included(raw: bytes, include: str, version: str) -> bytes:
-    if include == "Object":
-        return raw
-    if include == "None":
-        return b"null"
-    head = f'{{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/{version}","metadata":'
-    return head.encode() + bytes(_decode_metadata(raw).metadata) + b"}"

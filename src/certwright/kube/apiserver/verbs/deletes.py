@@ -17,7 +17,6 @@ from certwright.kube.api.errors import (
     BadRequest,
     Conflict,
     Details,
-    FieldError,
     Forbidden,
     StorageReadError,
     invalid,
@@ -49,7 +48,6 @@ from certwright.kube.util.decoders import convert
 from certwright.kube.util.encoding import quoted
 from certwright.kube.util.http_messages import Response
 
-"""The finalizer that keeps a CustomResourceDefinition until its objects are gone."""
 _INTEGER = re.compile(r"[+-]?[0-9]{1,100}")
 FOREGROUND, BACKGROUND, ORPHAN = "Foreground", "Background", "Orphan"
 """Propagation policies: what happens to dependents."""
@@ -84,43 +82,37 @@ class DeleteOptions(msgspec.Struct, rename="camel"):
         return self.propagation_policy or ""
 
 
-_ORPHANS = "orphanDependents"
-_POLICIES = (FOREGROUND, BACKGROUND, ORPHAN)
-
-
 def read_options(call: Call) -> DeleteOptions:
     """The options from the body or, without one, from the query.
 
     Raises `BadRequest`, `Invalid` and `UnsupportedMediaType`.
     """
     options = _options_of_body(call) if call.request.body else _options_of_query(call)
-    if wrong := _check_options(options):
-        raise invalid_object("meta.k8s.io", "DeleteOptions", "", wrong)
+    errors, policy = [], options.propagation_policy
+    if policy is not None and options.orphan_dependents is not None:
+        text = "orphanDependents and deletionPropagation cannot be both set"
+        errors.append(invalid("propagationPolicy", policy, text))
+    if policy is not None and policy not in _FINALIZER_OF:
+        errors.append(not_supported("propagationPolicy", policy, (FOREGROUND, BACKGROUND, ORPHAN, "nil")))
+    errors += check_dry_run(options.dry_run or [])
+    if errors:
+        raise invalid_object("meta.k8s.io", "DeleteOptions", "", errors)
     return options
 
 
 def _options_of_query(call: Call) -> DeleteOptions:
     grace, uid, version = map(call.query.get, ("gracePeriodSeconds", "uid", "resourceVersion"))
+    orphans = "orphanDependents"
     if grace is not None and not (_INTEGER.fullmatch(grace) and -(2**63) <= int(grace) < 2**63):
         raise BadRequest(f"gracePeriodSeconds: expected a whole number of seconds, got {quoted(grace)}")
     return DeleteOptions(
         propagation_policy=call.query.get("propagationPolicy"),
-        orphan_dependents=is_true(call.query, _ORPHANS) if _ORPHANS in call.query else None,
+        orphan_dependents=is_true(call.query, orphans) if orphans in call.query else None,
         grace_period_seconds=int(grace) if grace else None,
         # The members of a nested object are read from the same level.
         preconditions=Preconditions(uid, version),
         dry_run=values_of(call, "dryRun") if "dryRun" in call.query else None,
     )
-
-
-def _check_options(options: DeleteOptions) -> list[FieldError]:
-    errors, policy = [], options.propagation_policy
-    if policy is not None and options.orphan_dependents is not None:
-        text = "orphanDependents and deletionPropagation cannot be both set"
-        errors.append(invalid("propagationPolicy", policy, text))
-    if policy is not None and policy not in _POLICIES:
-        errors.append(not_supported("propagationPolicy", policy, (*_POLICIES, "nil")))
-    return errors + check_dry_run(options.dry_run or [])
 
 
 def _options_of_body(call: Call) -> DeleteOptions:
@@ -222,106 +214,67 @@ def _check_mortal(definition: ResourceDefinition, name: str) -> None:
 
 
 def _check_preconditions(definition: ResourceDefinition, options: DeleteOptions, row: Row) -> None:
-    preconditions = options.preconditions
-    if preconditions.uid is None and preconditions.resource_version is None:
+    sent, name = options.preconditions, row.key.name
+    if sent == Preconditions():
         return
-    uid, version, whose = objects.uid_of(row.meta), str(row.revision), (definition, row.key.name)
-    if definition.is_crd:
-        _check_of_definition(definition, preconditions, row)
-    if preconditions.uid is not None and preconditions.uid != uid:
-        sent = f"UID in the precondition ({preconditions.uid})"
-        raise _mismatch(*whose, sent, f"UID in record ({uid})", _RECREATED)
-    if preconditions.resource_version is not None and preconditions.resource_version != version:
-        sent = f"ResourceVersion in the precondition ({preconditions.resource_version})"
-        raise _mismatch(*whose, sent, f"ResourceVersion in record ({version})", _MODIFIED)
-
-
-def _check_of_definition(definition: ResourceDefinition, preconditions: Preconditions, row: Row) -> None:
-    """Preconditions of a CustomResourceDefinition: Kubernetes deletes these in separate code, with separate
-    messages."""
-    uid, version = objects.uid_of(row.meta), str(row.revision)
-    for what, sent, stored in (
-        ("UID", preconditions.uid, uid),
-        ("ResourceVersion", preconditions.resource_version, version),
+    for what, given, stored, guess in (
+        ("UID", sent.uid, objects.uid_of(row.meta), "might have been deleted and then recreated"),
+        ("ResourceVersion", sent.resource_version, str(row.revision), "might have been modified"),
     ):
-        if sent is not None and sent != stored:
-            text = f"Precondition failed: {what} in precondition: {sent}, {what} in object meta: {stored}"
-            raise conflict(definition, row.key.name, text)
-
-
-_RECREATED = "The object might have been deleted and then recreated"
-_MODIFIED = "The object might have been modified"
-
-
-def _mismatch(definition: ResourceDefinition, name: str, sent: str, stored: str, guess: str) -> Conflict:
-    """The conflict of a failed precondition. The message names the kind here, elsewhere the resource."""
-    resource = f"{definition.kind}.{definition.group}" if definition.group else definition.kind
-    return Conflict(
-        f'Operation cannot be fulfilled on {resource} "{name}": '
-        f"the {sent} does not match the {stored}. {guess}",
-        details=Details(name=name, group=definition.group, kind=definition.kind),
-    )
+        if given is None or given == stored:
+            continue
+        if definition.is_crd:
+            # Kubernetes deletes these in separate code, with separate messages.
+            text = f"Precondition failed: {what} in precondition: {given}, {what} in object meta: {stored}"
+            raise conflict(definition, name, text)
+        # The message names the kind here, elsewhere the resource.
+        kind = f"{definition.kind}.{definition.group}" if definition.group else definition.kind
+        raise Conflict(
+            f'Operation cannot be fulfilled on {kind} "{name}": the {what} in the precondition ({given}) '
+            f"does not match the {what} in record ({stored}). The object {guess}",
+            details=Details(name=name, group=definition.group, kind=definition.kind),
+        )
 
 
 async def _delete_row(backend: Backend, call: Call, row: Row, options: DeleteOptions) -> tuple[Row, bool]:
-    definition = call.definition
     await backend.admission.deleting(call, row)
-    if options.dry_run:
-        meta = objects.to_metadata(row)
-        before = meta.get("finalizers", [])
-        finalizers = meta["finalizers"] = _finalizers(before, options.policy)
-        if not _is_blocked(definition, meta):
-            return row, True
-        if "deletionTimestamp" in meta and finalizers == before:
-            return row, False
-        obj = objects.to_object(definition, row)
-        _put_finalizers(obj, finalizers)
-        if "deletionTimestamp" not in meta:
-            _mark(backend, definition, obj)
-        encoded = objects.columns(obj)(row.revision)
-        return Row(row.key, row.revision, *encoded), False
-    call.require_client()
-    return await remove(backend, definition, row, options.policy)
-
-
-def _put_finalizers(obj: Json, finalizers: list[str]) -> None:
-    obj["metadata"].pop("finalizers", None)
-    if finalizers:
-        obj["metadata"]["finalizers"] = finalizers
-
-
-def _is_blocked(definition: ResourceDefinition, meta: Json) -> bool:
-    """Whether finalizers or contents keep the object."""
-    return bool(meta.get("finalizers")) or definition.bucket == NAMESPACES or definition.is_crd
+    if not options.dry_run:
+        call.require_client()
+    return await remove(backend, call.definition, row, options.policy, dry_run=bool(options.dry_run))
 
 
 async def remove(
-    backend: Backend, definition: ResourceDefinition, row: Row, policy: str = ""
+    backend: Backend, definition: ResourceDefinition, row: Row, policy: str = "", *, dry_run: bool = False
 ) -> tuple[Row, bool]:
-    """Delete the object of `row`, or mark it for deletion while finalizers keep it.
+    """Delete the object of `row`, or mark it for deletion while finalizers or contents keep it.
 
     `policy` is one of Foreground, Background and Orphan; when it is empty, the finalizers already set decide
-    what happens to dependents. Returns the object's last state and whether it is removed. Raises `Changed`
-    and `Missing`.
+    what happens to dependents. `dry_run`: write nothing. Returns the object's last state and whether it is
+    removed. Raises `Changed` and `Missing`.
     """
     meta = objects.to_metadata(row)
     before = meta.get("finalizers", [])
     finalizers = _finalizers(before, policy)
-    meta["finalizers"] = finalizers
-    if not _is_blocked(definition, meta):
-        return await backend.delete(definition, row, objects.tombstone(row)), True
+    if not (finalizers or definition.bucket == NAMESPACES or definition.is_crd):
+        return row if dry_run else await backend.delete(definition, row, objects.tombstone(row)), True
+    is_marked = "deletionTimestamp" in meta
     # Separate code marks a definition; this one only handles its second deletion.
-    again = definition.is_crd and "deletionTimestamp" in meta and "deletionGracePeriodSeconds" not in meta
+    again = definition.is_crd and is_marked and "deletionGracePeriodSeconds" not in meta
     obj = lightly(definition, row)
-    unchanged = "deletionTimestamp" in meta and finalizers == before and not again
+    unchanged = is_marked and finalizers == before and not again
     if unchanged and objects.is_as_kept(definition, row, obj):
         return row, False
-    _put_finalizers(obj, finalizers)
+    obj["metadata"].pop("finalizers", None)
+    if finalizers:
+        obj["metadata"]["finalizers"] = finalizers
     if again:
         obj["metadata"]["deletionGracePeriodSeconds"] = 0
-    if "deletionTimestamp" not in meta:
+    if not is_marked:
         _mark(backend, definition, obj)
-    return await backend.put(definition, row.key, objects.columns(obj), previous=row), False
+    columns = objects.columns(obj)
+    if dry_run:
+        return Row(row.key, row.revision, *columns(row.revision)), False
+    return await backend.put(definition, row.key, columns, previous=row), False
 
 
 def _finalizers(given: list[str], policy: str) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -86,13 +87,9 @@ class _Listing:
 
 async def list_objects(backend: Backend, call: Call) -> Response:
     """GET of a collection."""
-    options = paging.list_options(
-        call.query, namespaced=call.definition.namespaced, namespace=call.route.namespace
-    )
-    matcher = Matcher.of(call)
-    await _check_reached(backend, options.not_older)
+    options, matcher = await _read_query(backend, call)
     warn_of_damage(backend, call)
-    try:
+    with _refusals(backend, options):
         if (call.route.namespace or not call.definition.namespaced) and (name := matcher.single_name):
             return _answer(backend, call, await _list_by_name(backend, call, name, options, matcher))
         if options.limit:
@@ -100,9 +97,32 @@ async def list_objects(backend: Backend, call: Call) -> Response:
             return _answer(backend, call, listing)
         # All rows: in one body when they fit in a chunk, otherwise as a stream, so that memory stays flat.
         page = await _page(backend, call, matcher, limit=CHUNK, after=options.after, revision=options.exact)
-        if page.more:
-            return Response(200, responses.headers(call), stream=_stream(backend, call, page, matcher))
-        return _answer(backend, call, _Listing(page.rows, page.revision))
+    if page.more:
+        return Response(200, responses.headers(call), stream=_stream(backend, call, page, matcher))
+    return _answer(backend, call, _Listing(page.rows, page.revision))
+
+
+async def selected(backend: Backend, call: Call) -> tuple[list[Row], Response]:
+    """The rows that a call selects, one page where there is a limit, and the list of them."""
+    options, matcher = await _read_query(backend, call)
+    with _refusals(backend, options):
+        listing = await _collect(backend, call, options, matcher)
+    return listing.rows, _answer(backend, call, listing)
+
+
+async def _read_query(backend: Backend, call: Call) -> tuple[ListOptions, Matcher]:
+    definition, route = call.definition, call.route
+    options = paging.list_options(call.query, namespaced=definition.namespaced, namespace=route.namespace)
+    matcher = Matcher.of(call)
+    await _check_reached(backend, options.not_older)
+    return options, matcher
+
+
+@contextmanager
+def _refusals(backend: Backend, options: ListOptions) -> Iterator[None]:
+    """Raise the 410 or 504 of a revision of which the store has no list."""
+    try:
+        yield
     except Compacted:
         raise paging.expired(options) from None
     except FutureRevision:
@@ -197,38 +217,16 @@ def _left(page: Page, options: ListOptions, returned: int) -> int:
     return max(options.left - returned, 0)
 
 
-async def selected(backend: Backend, call: Call) -> tuple[list[Row], Response]:
-    """The rows that a call selects, one page where there is a limit, and the list of them."""
-    definition, route = call.definition, call.route
-    options = paging.list_options(call.query, namespaced=definition.namespaced, namespace=route.namespace)
-    matcher = Matcher.of(call)
-    await _check_reached(backend, options.not_older)
-    try:
-        listing = await _collect(backend, call, options, matcher)
-    except Compacted:
-        raise paging.expired(options) from None
-    except FutureRevision:
-        raise paging.too_large(options.exact, backend.store.revision) from None
-    return listing.rows, _answer(backend, call, listing)
-
-
 def _answer(backend: Backend, call: Call, listing: _Listing) -> Response:
     """The list of rows in memory: as one body, or in batches where it is long."""
+    parts = _Parts(call, listing.metadata(call), backend.clock.now())
     if len(listing.rows) > CHUNK or sum(map(size_of_row, listing.rows)) > PAGE_BYTES:
-        parts = _Parts(call, listing.metadata(call), backend.clock.now())
         return Response(200, responses.headers(call), stream=_in_batches(parts, listing.rows))
-    if call.form.shape is Shape.TABLE:
-        body = responses.table(call, listing.rows, now=backend.clock.now(), metadata=listing.metadata(call))
-        if not listing.rows and call.definition.is_crd:
-            # Here the empty list is null, too (see below); other kinds have their rows prepared.
-            body = body.removesuffix(b"[]}") + b"null}"
-    elif listing.rows or call.form.shape is not Shape.PARTIAL:
-        body = responses.list_opening(call.definition, call.form, listing.metadata(call))
-        body += b",".join(responses.item(call.definition, call.form, row) for row in listing.rows) + b"]}"
-    else:
-        # The nil slice in Go, which Kubernetes encodes as null.
-        body = responses.list_opening(call.definition, call.form, listing.metadata(call))
-        body = body.removesuffix(b"[") + b"null}"
+    body = b"".join((*parts.of(listing.rows), parts.rest))
+    shape = call.form.shape
+    if not listing.rows and (shape is Shape.PARTIAL or (shape is Shape.TABLE and call.definition.is_crd)):
+        # The nil slice in Go, which Kubernetes encodes as null; other kinds have the rows of Tables prepared.
+        body = body.removesuffix(b"[]}") + b"null}"
     return Response(200, responses.headers(call), body)
 
 
@@ -250,32 +248,18 @@ class _Parts:
     def __init__(self, call: Call, metadata: bytes, now: datetime) -> None:
         self._call = call
         self._now = now
-        if call.form.shape is Shape.TABLE:
-            opening = responses.table(call, (), now=now, metadata=metadata).removesuffix(b"]}")
-            self._around = len(self._rows(())) - len(b"]}")
-        else:
-            opening = responses.list_opening(call.definition, call.form, metadata)
-        self._before = opening
-
-    def _rows(self, rows: Iterable[Row]) -> bytes:
-        return responses.table(self._call, rows, now=self._now, metadata=b"{}", with_columns=False)
+        self._before = responses.list_opening(call, metadata)
 
     def of(self, rows: Iterable[Row]) -> Iterator[bytes]:
         """The bytes for the next rows."""
         for batch in _batches(rows):
-            yield self._before + self._items(batch)
+            yield self._before + responses.items(self._call, batch, self._now)
             self._before = b","
 
     @property
     def rest(self) -> bytes:
         """The bytes after the last row."""
         return self._before.removeprefix(b",") + b"]}"
-
-    def _items(self, rows: Iterable[Row]) -> bytes:
-        call = self._call
-        if call.form.shape is Shape.TABLE:
-            return self._rows(rows)[self._around : -len(b"]}")]
-        return b",".join(responses.item(call.definition, call.form, row) for row in rows)
 
 
 async def _in_batches(parts: _Parts, rows: Iterable[Row]) -> AsyncIterator[bytes]:

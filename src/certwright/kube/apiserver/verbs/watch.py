@@ -67,7 +67,7 @@ class Encoder:
 
     def __init__(self, call: Call, backend: Backend, cache: EventCache) -> None:
         self._call = call
-        self._now = backend.clock.now
+        self._clock = backend.clock
         self._cache = cache
         self._form: Form = call.form
         self._include = call.query.get("includeObject", "") if call.form.shape is Shape.TABLE else ""
@@ -96,17 +96,8 @@ class Encoder:
         return self._cache.line(key, lambda: self._make(kind, row, with_columns=first))
 
     def _make(self, kind: str, row: Row, *, with_columns: bool) -> bytes:
-        return b"".join(
-            (f'{{"type":"{kind}","object":'.encode(), self._object(row, with_columns=with_columns), b"}\n")
-        )
-
-    def _object(self, row: Row, *, with_columns: bool) -> bytes:
-        if self._form.shape is Shape.TABLE:
-            metadata = encode_json({"resourceVersion": str(row.revision)})
-            return responses.table(
-                self._call, (row,), now=self._now(), metadata=metadata, with_columns=with_columns
-            )
-        return responses.item(self._call.definition, self._form, row)
+        obj = responses.one_object(self._call, row, self._clock, with_columns=with_columns)
+        return b"".join((f'{{"type":"{kind}","object":'.encode(), obj, b"}\n"))
 
     def bookmark(self, revision: int, *, end_of_initial: bool = False) -> bytes:
         """The BOOKMARK line for a revision."""
@@ -121,7 +112,7 @@ class Encoder:
             body = tables.render(
                 self._call.definition,
                 (self._call.definition.prefix + encoded + b"}",),
-                now=self._now(),
+                now=self._clock.now(),
                 include="Metadata" if end_of_initial and include == "None" else include,
                 metadata=encode_json({"resourceVersion": str(revision)}),
                 with_columns=first,
