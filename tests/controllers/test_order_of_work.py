@@ -96,16 +96,13 @@ async def test_a_new_certificate_does_not_wait_for_all_renewals() -> None:
         assert next(n for n, path in enumerate(paths) if path.endswith("/secrets/d1")) < 7 * _TOGETHER
 
 
-WAIT_FOR_SERVERS = {"certificaterequests", "issuers", "orders", "challenges"}
-GENERATE_KEYS = {"certificates"}
-READ_LARGE_OBJECTS = {"ingress-shim", "gateway-shim", "listenerset"}
-RUN_HOOKS = {"deliveries"}
-
-
-async def test_no_namespace_occupies_all_workers_of_these_controllers() -> None:
+async def test_no_namespace_occupies_all_workers_of_a_controller() -> None:
     roots = DeliveryOptions(roots={"web": Root(directory="/nowhere")})
     async with make_world(shims=ShimOptions(), deliveries=roots) as world:
         assert world.controllers is not None
         queues = world.controllers.wiring.queues
-        shared = {name for name, queue in queues.items() if queue.most_per_flow is not None}
-        assert shared == WAIT_FOR_SERVERS | GENERATE_KEYS | READ_LARGE_OBJECTS | RUN_HOOKS
+        shares = {name: queue.most_per_flow for name, queue in queues.items()}
+        assert shares["authorities"] == shares["cainjector-customresourcedefinitions"] == 1
+        assert shares["certificates"] == shares["ingress-shim"] == shares["deliveries"] == 28
+        assert shares["challenges"] == 4 * 28
+        assert None not in shares.values()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable
 from datetime import datetime
+from functools import partial
 from typing import Final, NamedTuple
 
 from certwright.controllers.cache.caches import Caches
@@ -17,7 +18,7 @@ from certwright.controllers.cache.shard_filter import owning_request
 from certwright.controllers.issuer_gate import key_of
 from certwright.kube.api.meta import ObjectKey
 from certwright.kube.runtime.queue import STAGE
-from certwright.resources.acme import Challenge, Order
+from certwright.resources.acme import Challenge
 from certwright.resources.references import IssuerReference
 
 _AN_HOUR_S: Final = 3600.0
@@ -52,6 +53,19 @@ class Urgency:
             lambda request: self.flow(self.certificate_of(request)),
         )
 
+    def orders(self, is_proven: Callable[[Challenge], bool]) -> Precedence:
+        """Precedence of Orders; `is_proven` says whether the CA has called a Challenge valid.
+
+        Orders that merely have to report that they still wait go last. Equals take turns by namespace,
+        issuer, and the domain that the name lies in.
+        """
+        return Precedence(partial(self._order_rank, is_proven), self._order_flow)
+
+    def challenges(self, is_seen: Callable[[ObjectKey], bool]) -> Precedence:
+        """Precedence of Challenges, which take turns as Orders do: first those of which a self-check has
+        succeeded (`is_seen`)."""
+        return Precedence(lambda key: _GOES_ON if is_seen(key) else _BEGINS, self._challenge_flow)
+
     def of(self, certificate: ObjectKey) -> float:
         """0 if its certificate is missing, expired or expires within an hour, 1 if within two, 2 if within
         four … So coarse that flows can take turns among those that are as urgent."""
@@ -71,59 +85,27 @@ class Urgency:
     def _rank(self, certificate: ObjectKey) -> float:
         return self.of(certificate) + (_GOES_ON if self._caches.has_next_key(certificate) else _BEGINS)
 
-
-class OrderPrecedence:
-    """Priorities of Orders; `is_proven` says whether the CA has called a Challenge valid.
-
-    Orders that merely have to report that they still wait go last. Equals take turns by namespace, issuer,
-    and the domain that the name lies in.
-    """
-
-    def __init__(self, caches: Caches, urgency: Urgency, is_proven: Callable[[Challenge], bool]) -> None:
-        self._caches = caches
-        self._urgency = urgency
-        self._is_proven = is_proven
-
-    def rank(self, key: ObjectKey) -> float:
-        """The lowest first."""
+    def _order_rank(self, is_proven: Callable[[Challenge], bool], key: ObjectKey) -> float:
         order = self._caches.orders.cache.get(key)
         if order is None or order.status.is_final:
             return _GOES_ON
         if not order.status.url:
-            return _BEGINS + self._urgency.of(self._certificate_of(order))
+            return _BEGINS + self.of(self.certificate_of(owning_request(order)))
         challenges = self._caches.challenges_of(order.metadata)
         failed = any(
             challenge.status.is_final and challenge.status.state != "valid" for challenge in challenges
         )
-        return _GOES_ON if failed or all(map(self._is_proven, challenges)) else _WAITS
+        return _GOES_ON if failed or all(map(is_proven, challenges)) else _WAITS
 
-    def flow(self, key: ObjectKey) -> Hashable:
-        """Orders of one flow wait for each other."""
+    def _order_flow(self, key: ObjectKey) -> Hashable:
         order = self._caches.orders.cache.get(key)
         if order is None:
             return key.namespace
         names = (*order.spec.dns_names, *order.spec.ip_addresses, order.spec.common_name)
         flow = flow_of(key, order.spec.issuer_ref, names[0])
-        return flow, self._urgency.flow(self._certificate_of(order))
+        return flow, self.flow(self.certificate_of(owning_request(order)))
 
-    def _certificate_of(self, order: Order) -> ObjectKey:
-        return self._urgency.certificate_of(owning_request(order))
-
-
-class ChallengePrecedence:
-    """Priorities of Challenges, which take turns as Orders do; `is_seen` says whether a self-check of one has
-    succeeded."""
-
-    def __init__(self, caches: Caches, is_seen: Callable[[ObjectKey], bool]) -> None:
-        self._caches = caches
-        self._is_seen = is_seen
-
-    def rank(self, key: ObjectKey) -> float:
-        """The lowest first."""
-        return _GOES_ON if self._is_seen(key) else _BEGINS
-
-    def flow(self, key: ObjectKey) -> Hashable:
-        """Challenges of one flow wait for each other."""
+    def _challenge_flow(self, key: ObjectKey) -> Hashable:
         challenge = self._caches.challenges.cache.get(key)
         if challenge is None:
             return key.namespace

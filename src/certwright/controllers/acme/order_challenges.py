@@ -3,7 +3,7 @@ deleted."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Final
 
@@ -25,7 +25,6 @@ from certwright.kube.api.meta import (
     controller_of,
     removed_metadata,
 )
-from certwright.kube.client.informer import Informer
 from certwright.kube.client.rest import Client
 from certwright.resources import names
 from certwright.resources.acme import ACMEAuthorization, Challenge, ChallengeSpec, Order, OrderSpec
@@ -40,17 +39,12 @@ from certwright.resources.table import CHALLENGES, ORDERS
 
 
 class OrderChallenges:
-    """Creates and deletes the Challenges of Orders. `challenges_of` gives those that an Order owns."""
+    """Creates and deletes the Challenges of Orders."""
 
-    def __init__(
-        self,
-        challenges: Informer[Challenge],
-        client: Client,
-        challenges_of: Callable[[Order], Iterable[Challenge]],
-    ) -> None:
-        self._challenges = challenges
+    def __init__(self, caches: Caches, client: Client) -> None:
+        self._caches = caches
+        self._challenges = caches.challenges
         self._client = client
-        self._challenges_of = challenges_of
 
     async def ensure(
         self, order: Order, issuer: ResolvedIssuer, ensured: Ensured | None
@@ -60,7 +54,9 @@ class OrderChallenges:
 
         Raises `NoSolver`, and what writes to the API raise.
         """
-        current = {challenge.metadata.name: challenge for challenge in self._challenges_of(order)}
+        current = {
+            challenge.metadata.name: challenge for challenge in self._caches.challenges_of(order.metadata)
+        }
         follow_from = FollowFrom(
             order.metadata.resource_version, issuer.view.resource_version, issuer.client.key.thumbprint
         )
@@ -80,7 +76,7 @@ class OrderChallenges:
 
     async def delete(self, order: Order) -> None:
         """Delete all Challenges of the Order. Raises what writes to the API raise."""
-        for challenge in list(self._challenges_of(order)):
+        for challenge in list(self._caches.challenges_of(order.metadata)):
             if challenge.metadata.deletion_timestamp is None:
                 await self._delete(challenge)
 

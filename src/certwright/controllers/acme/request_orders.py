@@ -23,6 +23,7 @@ from certwright.controllers.acme.provenance import Provenance, is_of_another_acc
 from certwright.controllers.cache.caches import Caches
 from certwright.controllers.cache.indexes import BY_OWNER, owner_value
 from certwright.controllers.requests.signing import FindIssuer
+from certwright.controllers.toolbox import Toolbox
 from certwright.issuers.contract import OrderChanged
 from certwright.kube.api import conditions
 from certwright.kube.api.errors import AlreadyExists, Conflict
@@ -36,8 +37,6 @@ from certwright.kube.api.meta import (
     controller_of,
     is_controlled_by,
 )
-from certwright.kube.client.rest import Client
-from certwright.kube.util.executor import Executor
 from certwright.pki import renewal
 from certwright.pki.certificates import CertificateFacts, certificate_id, read_answer, read_certificate
 from certwright.pki.csr import read_csr
@@ -64,20 +63,17 @@ class RequestOrders:
 
     def __init__(
         self,
-        client: Client,
+        toolbox: Toolbox,
         caches: Caches,
         issuer_of: FindIssuer,
         provenance: Provenance,
-        *,
-        executor: Executor,
-        now: Callable[[], datetime],
     ) -> None:
-        self._client = client
+        self._client = toolbox.client
+        self._executor = toolbox.executor
+        self._now = toolbox.now
         self._caches = caches
         self._issuer_of = issuer_of
         self._provenance = provenance
-        self._executor = executor
-        self._now = now
 
     async def ensure(self, request: CertificateRequest, spec: OrderSpec) -> Order:
         """See `EnsureOrder`. Raises also what writes to the API raise, and `Conflict` where no name is

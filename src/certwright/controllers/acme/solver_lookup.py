@@ -8,13 +8,19 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from certwright.controllers.acme.challenge_work import SolverUse
+from certwright.controllers.acme.options import AcmeOptions
 from certwright.controllers.acme.routes.services import SolverServices
 from certwright.controllers.acme.routes.solver import Routes
+from certwright.controllers.cache.caches import Caches
 from certwright.controllers.cache.secrets import Dependents
+from certwright.controllers.cache.shard_filter import Mine
 from certwright.controllers.cache.shard_members import Shards, ours
-from certwright.controllers.context import Context
 from certwright.controllers.issuers import SecretReader
+from certwright.controllers.requests.issuer_lister import KnownIssuers
+from certwright.controllers.servers import Servers
+from certwright.controllers.toolbox import Toolbox
 from certwright.kube.api.meta import ObjectKey, ObjectMeta
+from certwright.kube.util.clock import Clock
 from certwright.resources.acme import Challenge
 from certwright.resources.references import IssuerReference
 from certwright.resources.solver import Solver
@@ -27,11 +33,35 @@ if TYPE_CHECKING:
 class SolverLookup:
     """Makes solvers; `dependents` records which Orders and Challenges have read which Secrets."""
 
-    def __init__(self, shared: Context, dependents: Dependents[ObjectKey]) -> None:
-        self._shared = shared
+    def __init__(
+        self,
+        toolbox: Toolbox,
+        *,
+        caches: Caches,
+        issuers: KnownIssuers,
+        servers: Servers,
+        dependents: Dependents[ObjectKey],
+        options: AcmeOptions,
+        clock: Clock,
+        mine: Mine | None,
+    ) -> None:
+        self._client = toolbox.client
+        self._caches = caches
+        self._issuers = issuers
+        self._servers = servers
         self._dependents = dependents
-        self.routes = _routes(shared)
+        self._options = options
+        self._now = toolbox.now
+        self.routes: Routes | None = None
         """What creates Ingresses and HTTPRoutes for HTTP-01; None: this process does not."""
+        if options.cluster_listener is not None and options.responder is not None:
+            self.routes = Routes(
+                toolbox.client,
+                toolbox.recorder,
+                clock,
+                options.cluster_listener,
+                partial(_shard_of, mine, caches),
+            )
 
     @property
     def services(self) -> SolverServices | None:
@@ -46,8 +76,8 @@ class SolverLookup:
     def use(self, solver: Solver, issuer: IssuerReference, meta: ObjectMeta) -> SolverUse:
         """The use of an issuer's solver by the Order or Challenge with this metadata, which a change of the
         Secrets requeues."""
-        namespace = self._shared.issuers.secrets_of(issuer, meta.namespace)
-        reader = SecretReader(self._shared.caches.secrets, self._dependents, meta.key)
+        namespace = self._issuers.secrets_of(issuer, meta.namespace)
+        reader = SecretReader(self._caches.secrets, self._dependents, meta.key)
         return SolverUse(
             solver=solver,
             issuer_kind=issuer.kind_or_default,
@@ -63,28 +93,16 @@ class SolverLookup:
     def _solvers(self) -> Solvers:
         from certwright.controllers.acme.solver_factory import Solvers  # loads DNS and HTTP libraries: 14 MB
 
-        shared = self._shared
-        return Solvers(
-            shared.settings.acme, shared.toolbox.client, shared.servers, shared.clock.now, self.routes
-        )
+        return Solvers(self._options, self._client, self._servers, self._now, self.routes)
 
 
-def _routes(shared: Context) -> Routes | None:
-    listener = shared.settings.acme.cluster_listener
-    if listener is None or shared.settings.acme.responder is None:
-        return None
-    toolbox = shared.toolbox
-    return Routes(toolbox.client, toolbox.recorder, shared.clock, listener, partial(_shard_of, shared))
-
-
-def _shard_of(shared: Context, challenge: Challenge) -> str:
+def _shard_of(mine: Mine | None, caches: Caches, challenge: Challenge) -> str:
     """The number of the shard that a Challenge belongs to; empty without shards."""
-    mine, key = shared.mine, challenge.metadata.key
+    key = challenge.metadata.key
     if not isinstance(mine, Shards):
         return ""
     numbers = sorted(mine.numbers)
     is_in = {
-        number: ours("challenges", Shards(frozenset({number}), mine.count), shared.caches)
-        for number in numbers
+        number: ours("challenges", Shards(frozenset({number}), mine.count), caches) for number in numbers
     }
     return str(next((number for number, has in is_in.items() if has(key)), min(mine.numbers, default=0)))

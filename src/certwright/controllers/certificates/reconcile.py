@@ -17,7 +17,6 @@ from typing import NamedTuple, Protocol, TypeVar
 
 import msgspec
 
-from certwright.controllers import table
 from certwright.controllers.acme.ari_poller import AriPoller
 from certwright.controllers.authorities import Authorities
 from certwright.controllers.cache.caches import Caches
@@ -147,14 +146,13 @@ class CertificateReconciler:
         toolbox: Toolbox,
         *,
         caches: Caches,
-        facts: Facts,
         authorities: Authorities,
         suffix: Callable[[int], str],
     ) -> None:
         self.dependents: Dependents[ObjectKey] = Dependents()
         self._steps = steps
         self._caches = caches
-        self._facts = facts
+        facts = self._facts = Facts()
         self._effects = Effects(toolbox.client, caches, facts, toolbox.executor, toolbox.recorder)
         self._status = toolbox.status_of(caches.certificates)
         self._rejections = _Rejections()
@@ -404,27 +402,27 @@ def enabled_steps(
     renewal_info = RenewalInformation(poller)
     return Steps(
         deciders=enabled(
-            (table.TRIGGER, contention),
-            (table.TRIGGER, trigger),
-            (table.KEYS, keys),
-            (table.ISSUING, issuing),
-            (table.ISSUING, secret_sync),
-            (table.READINESS, renewal_info),
-            (table.READINESS, readiness),
+            ("certificates-trigger", contention),
+            ("certificates-trigger", trigger),
+            ("certificates-key-manager", keys),
+            ("certificates-issuing", issuing),
+            ("certificates-issuing", secret_sync),
+            ("certificates-readiness", renewal_info),
+            ("certificates-readiness", readiness),
         ),
         actors=enabled(
-            (table.KEYS, keys),
-            (table.REQUESTS, requests),
-            (table.ISSUING, issuing),
-            (table.ISSUING, secret_sync),
-            (table.REVISIONS, revisions),
-            (table.READINESS, renewal_info),
+            ("certificates-key-manager", keys),
+            ("certificates-request-manager", requests),
+            ("certificates-issuing", issuing),
+            ("certificates-issuing", secret_sync),
+            ("certificates-revision-manager", revisions),
+            ("certificates-readiness", renewal_info),
         ),
         wakers=enabled(
-            (table.TRIGGER, trigger),
-            (table.ISSUING, issuing),
-            (table.ISSUING, secret_sync),
-            (table.READINESS, renewal_info),
-            (table.READINESS, readiness),
+            ("certificates-trigger", trigger),
+            ("certificates-issuing", issuing),
+            ("certificates-issuing", secret_sync),
+            ("certificates-readiness", renewal_info),
+            ("certificates-readiness", readiness),
         ),
     )

@@ -16,7 +16,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from certwright.controllers.cache.indexes import awaits_signature
-from certwright.controllers.cache.secrets import Dependents, Secrets
+from certwright.controllers.cache.secrets import Dependents
 from certwright.controllers.issuers import IssuerTools, SecretReader
 from certwright.controllers.requests.members import Members, NoMember
 from certwright.controllers.requests.signing import ISSUED_EVENT, Answer, NewEvent, Signing
@@ -74,12 +74,11 @@ class RequestReconciler:
         self,
         signing: Signing,
         tools: IssuerTools,
+        members: Members,
+        requests: Informer[CertificateRequest],
         *,
         approves: bool,
-        requests: Informer[CertificateRequest],
-        secrets: Secrets,
         secrets_of: Callable[[IssuerReference, str], str],
-        members: Members,
     ) -> None:
         self._members = members
         self._tools = tools
@@ -87,7 +86,7 @@ class RequestReconciler:
         self._signing = signing
         self._approves = approves
         self._requests = requests
-        self._secrets = secrets
+        self._secrets = tools.secrets
         self._secrets_of = secrets_of
         self._toolbox = tools.toolbox
         self._status = tools.toolbox.status_of(requests)

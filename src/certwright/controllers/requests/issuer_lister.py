@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 import msgspec
 
-from certwright.controllers import table
 from certwright.controllers.cache.caches import Caches
 from certwright.controllers.issuers import view_of
 from certwright.issuers.contract import IssuerView
@@ -99,9 +98,7 @@ class KnownIssuers:
         return known.state
 
     def _judged(self, kind: str, issuer: Issuer | ClusterIssuer) -> IssuerState:
-        judged_here = (
-            table.CLUSTER_ISSUERS if kind == CLUSTER_ISSUERS.kind else table.ISSUERS
-        ) in self._enabled
+        judged_here = ("clusterissuers" if kind == CLUSTER_ISSUERS.kind else "issuers") in self._enabled
         view = view_of(kind, issuer)
         ready = conditions.find(issuer.status.conditions, reasons.READY)
         if ready is None:

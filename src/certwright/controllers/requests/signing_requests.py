@@ -15,7 +15,7 @@ from typing import Final, Literal, NamedTuple
 
 import msgspec
 
-from certwright.controllers.cache.secrets import Dependents, Secrets
+from certwright.controllers.cache.secrets import Dependents
 from certwright.controllers.circuit_breaker import Hold
 from certwright.controllers.issuer_gate import (
     CHECK_BREAKER,
@@ -147,11 +147,10 @@ class SigningRequestReconciler:
         find: Callable[[Signer], IssuerState | None],
         tools: IssuerTools,
         gate: IssuerGate,
+        requests: Informer[CertificateSigningRequest],
         *,
         kinds: Collection[str],
         may_reference: MayReference,
-        requests: Informer[CertificateSigningRequest],
-        secrets: Secrets,
         secrets_in: Callable[[Signer], str],
     ) -> None:
         self.dependents: Dependents[ObjectKey] = Dependents()
@@ -160,7 +159,7 @@ class SigningRequestReconciler:
         self._kinds = kinds
         self._may_reference = may_reference
         self._requests = requests
-        self._secrets = secrets
+        self._secrets = tools.secrets
         self._secrets_in = secrets_in
         self._tools = tools
         self._toolbox = tools.toolbox

@@ -11,7 +11,6 @@ from typing import Any, Final, TypeVar
 import msgspec
 from msgspec import field
 
-from certwright.controllers import table
 from certwright.controllers.shims.annotations import ShimOptions, concerns_us
 from certwright.controllers.shims.desired import secrets_of
 from certwright.kube.api.kinds import Kind
@@ -108,11 +107,11 @@ def follow_sources(
 ) -> Sources:
     """Informers for the kinds whose controller is `enabled`, of one namespace unless it is empty."""
     follow = _Follow(client, clock, namespace)
-    sets = table.LISTENER_SETS in enabled and options.listener_sets
+    sets = "listenerset" in enabled and options.listener_sets
     # ListenerSets inherit the issuer of their Gateway.
-    gateways = (table.GATEWAY_SHIM in enabled and options.gateways) or sets
+    gateways = ("gateway-shim" in enabled and options.gateways) or sets
     return Sources(
-        follow.annotated(INGRESSES, options.auto_annotations) if table.INGRESS_SHIM in enabled else None,
+        follow.annotated(INGRESSES, options.auto_annotations) if "ingress-shim" in enabled else None,
         follow.annotated(GATEWAYS) if gateways else None,
         follow.listener_sets(LISTENER_SETS) if sets else None,
         follow.listener_sets(EXPERIMENTAL_LISTENER_SETS) if sets else None,
