@@ -40,7 +40,7 @@ async def test_missing_secret_and_key_are_named(setup: VenafiSetup) -> None:
     setup.secrets["login"] = {"other": b"x"}
     assert '"login" in spec.venafi.' in await setup.message()
     setup.secrets["login"] = dict.fromkeys(kept, b"\xff\n\n")
-    assert "is not a line of text" in await setup.message()
+    assert "is not one line of" in await setup.message()
 
 
 async def test_wrong_credentials_are_an_issuers_failure_that_names_the_secret(setup: VenafiSetup) -> None:

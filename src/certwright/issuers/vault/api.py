@@ -5,22 +5,36 @@ Source: Vault API reference, `sys/health`, `auth/token`, `sys/capabilities-self`
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
 import msgspec
 
-from certwright.kit.outgoing import HttpAnswer, HttpClient, ServerError, parse_retry_after, place_of, quote
+from certwright.issuers.contract import ServerTools
+from certwright.issuers.servers import (
+    CallError,
+    Calls,
+    ErrorFormat,
+    Headers,
+    LoginRefused,
+    Refused,
+    Session,
+    Token,
+    Tokens,
+    Unauthorized,
+    Unavailable,
+    lifetime_of,
+    mapping,
+    text_of,
+    texts_of,
+)
+from certwright.issuers.vault.settings import Method, Settings, StaticToken
+from certwright.kit.outgoing import HttpClient, place_of, quote
 
-_AUTHORIZATION: Final = "X-Vault-Token"
-_NAMESPACE_HEADER: Final = "X-Vault-Namespace"
 # Without this header OpenBao refuses requests that could come from a browser's form (SSRF protection of
 # Vault Agent, which may stand before the server).
 _REQUEST_HEADER: Final = ("X-Vault-Request", "true")
-_MOST_ERRORS = 3
 
 _HEALTH: Final[Mapping[int, str]] = {
     501: "is not initialized; run `vault operator init`",
@@ -28,46 +42,18 @@ _HEALTH: Final[Mapping[int, str]] = {
 }
 """The states of `sys/health` in which a server does not work. 200 active, 429 standby, 472 and 473
 replication secondaries: these answer or forward requests."""
+_ANY_STATUS: Final = range(100, 600)
 
 
-class VaultError(Exception):
-    """A request without success. The message is one sentence."""
+def _error_texts(content: Mapping[str, Any]) -> Sequence[object]:
+    """The documented error strings of an answer: `{"errors": ["…"]}`."""
+    return texts_of(content.get("errors"))
 
 
-class Unavailable(VaultError):
-    """The server does not work now: unreachable, sealed, not initialized, overloaded. `not_before` is its
-    `Retry-After`."""
-
-    def __init__(self, message: str, *, not_before: datetime | None = None, is_limit: bool = False) -> None:
-        super().__init__(message)
-        self.not_before = not_before
-        self.is_limit = is_limit
-
-
-class Denied(VaultError):
-    """403: the token or the client may not do this."""
-
-
-class NoSuchPath(VaultError):
-    """404: no engine or method is mounted there."""
-
-
-class Rejected(VaultError):
-    """Another 4xx: the server understands the request and refuses it. `errors` are its documented error
-    strings, bounded and cleaned."""
-
-    def __init__(self, message: str, errors: tuple[str, ...]) -> None:
-        super().__init__(message)
-        self.errors = errors
-
-
-@dataclass(frozen=True, slots=True)
-class Login:
-    """The result of a login: a token for `lease_s` seconds (0: for ever)."""
-
-    token: str = field(repr=False)
-    lease_s: int = 0
-    renewable: bool = False
+# 403: the token or the client may not do this.
+_ERRORS: Final = ErrorFormat(
+    "Vault", _error_texts, 403, {503: " (a sealed Vault, or one without an active node)"}
+)
 
 
 class SignedByVault(msgspec.Struct, frozen=True):
@@ -79,41 +65,39 @@ class SignedByVault(msgspec.Struct, frozen=True):
 
 class VaultApi:
     """Calls to one server, in one of its namespaces (empty: the root namespace). `now` returns the time.
-    Methods raise `VaultError`."""
+    Methods raise `CallError`."""
 
     def __init__(self, http: HttpClient, server: str, namespace: str, now: Callable[[], datetime]) -> None:
-        self._http = http
-        self._now = now
+        self._calls = Calls(http, now, _ERRORS)
         self._server = server.rstrip("/")
-        self._namespace = namespace
+        self._headers = (_REQUEST_HEADER, *((("X-Vault-Namespace", namespace),) if namespace else ()))
 
     async def check_health(self) -> None:
         """Return if the server is initialized and unsealed. Without the namespace, which has no such path."""
-        answer = await self._send("GET", "/v1/sys/health", namespace="")
+        url = f"{self._server}/v1/sys/health"
+        answer = await self._calls.get(url, (_REQUEST_HEADER,), is_text=True, accepted=_ANY_STATUS)
         if answer.status in _HEALTH:
             raise Unavailable(f"Vault at {self._server} {_HEALTH[answer.status]}")
         if answer.status not in (200, 429, 472, 473):
             raise Unavailable(f"Vault at {self._server} answers its health check with {answer.status}")
 
-    async def log_in(self, path: str, body: Mapping[str, Any]) -> Login:
+    async def log_in(self, path: str, body: Mapping[str, Any]) -> Token:
         """Log in at an authentication method; `path` begins with `/v1/`."""
-        return _login(await self._call("POST", path, body=body), path)
+        return _token(await self._post(path, "", body), path)
 
-    async def renew(self, token: str) -> Login:
+    async def renew(self, token: str) -> Token:
         """Renew a renewable token for another lease."""
-        return _login(await self._call("POST", "/v1/auth/token/renew-self", token, {}), "auth/token")
+        return _token(await self._post("/v1/auth/token/renew-self", token, {}), "auth/token")
 
-    async def lookup_self(self, token: str) -> Login:
-        """What the server knows of a token. Raises `Denied` for one that it does not know."""
-        content = await self._call("GET", "/v1/auth/token/lookup-self", token)
-        data = _mapping(content.get("data"))
-        return Login(token, _seconds(data.get("ttl")), data.get("renewable") is True)
+    async def lookup_self(self, token: str) -> None:
+        """Return if the server knows the token. Raises `Unauthorized` for one that it does not know."""
+        await self._get("/v1/auth/token/lookup-self", token)
 
     async def may_sign(self, token: str, path: str) -> bool:
         """Whether the token's policies allow to sign at `path`; True if the server does not say."""
         try:
-            content = await self._call("POST", "/v1/sys/capabilities-self", token, {"paths": [path]})
-        except (Denied, NoSuchPath, Rejected):
+            content = await self._post("/v1/sys/capabilities-self", token, {"paths": [path]})
+        except (Unauthorized, Refused):
             return True
         capabilities = content.get("capabilities")
         if not isinstance(capabilities, list):
@@ -124,104 +108,75 @@ class VaultApi:
         """Whether a PKI engine is mounted above `path`; only for a token that may use `path`. True if the
         server does not say."""
         try:
-            content = await self._call("GET", f"/v1/sys/internal/ui/mounts/{path}", token)
-        except (Denied, NoSuchPath):
+            content = await self._get(f"/v1/sys/internal/ui/mounts/{path}", token)
+        except Unauthorized:
             return False
-        except Rejected:
-            return True
-        return _mapping(content.get("data")).get("type") in ("pki", None)
+        except Refused as error:
+            return error.status != 404
+        return mapping(content.get("data")).get("type") in ("pki", None)
 
     async def sign(self, token: str, path: str, body: Mapping[str, Any]) -> SignedByVault:
         """Sign at the path of a role, e.g. `pki/sign/web`."""
-        data = _mapping((await self._call("POST", f"/v1/{path}", token, body)).get("data"))
-        certificate = data.get("certificate")
-        if not isinstance(certificate, str) or not certificate:
+        data = mapping((await self._post(f"/v1/{path}", token, body)).get("data"))
+        certificate = text_of(data.get("certificate"))
+        if not certificate:
             raise Unavailable(
                 f"{place_of(f'{self._server}/v1/{path}')} answered without a certificate; spec.vault.path "
                 "must be the sign endpoint of a PKI engine, e.g. pki/sign/my-role"
             )
-        chain = data.get("ca_chain") or [data.get("issuing_ca")]
-        return SignedByVault(certificate, tuple(entry for entry in chain if isinstance(entry, str)))
+        return SignedByVault(certificate, texts_of(data.get("ca_chain") or [data.get("issuing_ca")]))
 
-    async def _call(
-        self, method: str, path: str, token: str = "", body: Mapping[str, Any] | None = None
-    ) -> Mapping[str, Any]:
-        answer = await self._send(method, path, token, body, self._namespace)
-        if not 200 <= answer.status < 300:
-            raise _error_of(answer, place_of(self._server + path), self._now())
-        if not answer.body:
-            return {}
-        return _mapping(_parsed(answer, place_of(self._server + path)))
+    async def _get(self, path: str, token: str) -> Mapping[str, Any]:
+        return (await self._calls.get(self._server + path, self._with_token(token))).data
 
-    async def _send(
-        self,
-        method: str,
-        path: str,
-        token: str = "",
-        body: Mapping[str, Any] | None = None,
-        namespace: str = "",
-    ) -> HttpAnswer:
-        headers = [_REQUEST_HEADER]
-        if token:
-            headers.append((_AUTHORIZATION, token))
-        if namespace:
-            headers.append((_NAMESPACE_HEADER, namespace))
-        content = b""
-        if body is not None:
-            headers.append(("Content-Type", "application/json"))
-            content = json.dumps(body).encode()
-        try:
-            return await self._http.send(method, self._server + path, body=content, headers=tuple(headers))
-        except ServerError as error:
-            raise Unavailable(str(error)) from error
+    async def _post(self, path: str, token: str, body: Mapping[str, Any]) -> Mapping[str, Any]:
+        return (await self._calls.post(self._server + path, body, self._with_token(token))).data
+
+    def _with_token(self, token: str) -> Headers:
+        return (*self._headers, ("X-Vault-Token", token)) if token else self._headers
 
 
-def _parsed(answer: HttpAnswer, place: str) -> object:
-    try:
-        return json.loads(answer.body)
-    except (ValueError, RecursionError) as error:
-        raise Unavailable(f"{place} answered with {answer.status} and no JSON: is that a Vault?") from error
-
-
-def _error_of(answer: HttpAnswer, place: str, received_at: datetime) -> VaultError:
-    errors = _errors(answer)
-    text = f"{place} answered {answer.status}" + (f": {'; '.join(errors)}" if errors else "")
-    if answer.status == 403:
-        return Denied(text)
-    if answer.status == 404:
-        return NoSuchPath(text)
-    if answer.status == 429 or not 400 <= answer.status < 500:
-        if answer.status == 503:
-            text = f"{text} (a sealed Vault, or one without an active node)"
-        not_before = parse_retry_after(answer.header("retry-after"), received_at)
-        return Unavailable(text, not_before=not_before, is_limit=answer.status == 429)
-    return Rejected(text, errors)
-
-
-def _errors(answer: HttpAnswer) -> tuple[str, ...]:
-    """The documented error strings of an answer: `{"errors": ["…"]}`. Nothing else of it is quoted."""
-    try:
-        errors = _mapping(json.loads(answer.body)).get("errors")
-    except (ValueError, RecursionError):
-        return ()
-    if not isinstance(errors, list):
-        return ()
-    return tuple(
-        quote(error.strip()) for error in errors[:_MOST_ERRORS] if isinstance(error, str) and error.strip()
-    )
-
-
-def _login(content: Mapping[str, Any], path: str) -> Login:
-    auth = _mapping(content.get("auth"))
-    token = auth.get("client_token")
-    if not isinstance(token, str) or not token:
+def _token(content: Mapping[str, Any], path: str) -> Token:
+    auth = mapping(content.get("auth"))
+    token = text_of(auth.get("client_token"))
+    if not token:
         raise Unavailable(f"{quote(path, 100)} answered without a token")
-    return Login(token, _seconds(auth.get("lease_duration")), auth.get("renewable") is True)
+    renewal = token if auth.get("renewable") is True else ""
+    return Token(token, lifetime_of(auth.get("lease_duration")), renewal)
 
 
-def _mapping(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
+class VaultSession(Session[Settings]):
+    """One issuer at its server, with a token for the lifetime of its lease."""
 
+    def __init__(
+        self, settings: Settings, http: HttpClient, servers: ServerTools, now: Callable[[], datetime]
+    ) -> None:
+        self.api = VaultApi(http, settings.server, settings.namespace, now)
+        self._servers = servers
+        self._now = now
+        credentials = settings.credentials
+        if isinstance(credentials, StaticToken):
+            super().__init__(settings, credentials.token)
+            return
+        tokens = Tokens(lambda: self._log_in(credentials), now, renew=self.api.renew, is_valid=self._is_valid)
+        super().__init__(settings, tokens)
 
-def _seconds(value: object) -> int:
-    return value if isinstance(value, int) and value > 0 else 0
+    async def _is_valid(self, token: str) -> bool:
+        """False if the server does not say. Not found out by a login, because credentials may be limited to a
+        number of logins (`secret_id_num_uses`)."""
+        try:
+            await self.api.lookup_self(token)
+        except CallError:
+            return False
+        return True
+
+    async def _log_in(self, method: Method) -> Token:
+        login = await method.call(self._servers, self._now())
+        try:
+            return await self.api.log_in(login.path, dict(login.fields))
+        except (Unauthorized, Refused) as error:
+            advice = "role and credentials in spec.vault.auth"
+            if isinstance(error, Unauthorized) or error.status == 404:
+                # Servers do not tell strangers which paths exist.
+                advice = "role, credentials and mount path in spec.vault.auth, and spec.vault.namespace"
+            raise LoginRefused(f"Vault refuses the login: {error}; check {advice}") from error

@@ -21,9 +21,21 @@ from certwright.issuers.contract import (
     SigningRequest,
     Tools,
 )
-from certwright.issuers.vault.api import Denied, Rejected, SignedByVault, Unavailable, VaultError
-from certwright.issuers.vault.sessions import LoginRefused, Session, Sessions
-from certwright.issuers.vault.settings import BadSettings, StaticToken, problem_of, settings_of
+from certwright.issuers.servers import (
+    CHECK_ANYWAY,
+    NO_REQUESTS,
+    BadSettings,
+    CallError,
+    LoginRefused,
+    Refused,
+    Sessions,
+    Unauthorized,
+    failing,
+    not_ready,
+    unusable,
+)
+from certwright.issuers.vault.api import SignedByVault, VaultSession
+from certwright.issuers.vault.settings import StaticToken, problem_of, settings_of
 from certwright.pki import chain
 from certwright.pki.certificates import read_answer
 from certwright.pki.csr import CsrFacts, read_csr
@@ -38,9 +50,7 @@ _CLIENT: Final = "Failed to initialize Vault client"
 _HEALTH: Final = "Failed to verify Vault is initialized and unsealed"
 _SIGNING_ERROR: Final = "SigningError"
 _INIT_ERROR: Final = "VaultInitError"
-_MISSING: Final = "SecretMissing"
 _NOT_SIGNED: Final = "Vault failed to sign certificate"
-_NO_REQUESTS: Final = "this process makes no requests"
 _TRUST_FIX: Final = "put the CA of the server into spec.vault.caBundle"
 
 _SHORTENED: Final = Remark(
@@ -50,9 +60,6 @@ _SHORTENED: Final = Remark(
 )
 _TOLERANCE: Final = timedelta(minutes=5)
 """Clocks differ."""
-_CHECK_AGAIN: Final = timedelta(seconds=15)
-"""Until the next check of a server that does not work."""
-_CHECK_ANYWAY: Final = timedelta(hours=1)
 _UNKNOWN_ROLE: Final = "unknown role"
 """The PKI engine's documented answer for a role that does not exist."""
 
@@ -61,7 +68,7 @@ class Vault:
     """Signs with the PKI engine of Vault or OpenBao. Keeps a token for each issuer, and nothing else."""
 
     def __init__(self) -> None:
-        self._sessions = Sessions()
+        self._sessions: Sessions[VaultSession] = Sessions()
 
     async def check(self, issuer: IssuerView, tools: Tools) -> Checked:
         """Ready if the server is unsealed, and the login may use a PKI engine at `spec.vault.path`."""
@@ -69,32 +76,25 @@ class Vault:
         if problem := problem_of(spec):
             return Checked(ready=False, reason=_ERROR, message=problem)
         if tools.servers is None:
-            return Checked(ready=False, reason=_ERROR, message=f"{_CLIENT}: {_NO_REQUESTS}")
+            return Checked(ready=False, reason=_ERROR, message=f"{_CLIENT}: {NO_REQUESTS}")
         try:
             session = await self._session(issuer, spec, tools, tools.servers)
             await session.api.check_health()
         except BadSettings as error:
-            secrets = (error.secret,) if error.secret else ()
-            return Checked(
-                ready=False,
-                reason=_ERROR,
-                message=f"{_CLIENT}: {error}",
-                secrets=secrets,
-                retry_after=None if secrets else _CHECK_AGAIN,
-            )
-        except VaultError as error:
-            return _not_now(f"{_HEALTH}: {error}")
+            return not_ready(_ERROR, f"{_CLIENT}: {error}", error.secret)
+        except CallError as error:
+            return not_ready(_ERROR, f"{_HEALTH}: {error}")
         try:
-            problem = await session.use(tools.servers, lambda token: _access(session, token, spec))
-        except (BadSettings, LoginRefused, VaultError) as error:
-            return _not_now(f"{_CLIENT}: {error}")
+            problem = await session.use(lambda token: _access(session, token, spec))
+        except (BadSettings, LoginRefused, CallError) as error:
+            problem = str(error)
         if problem:
-            return _not_now(f"{_CLIENT}: {problem}")
+            return not_ready(_ERROR, f"{_CLIENT}: {problem}")
         return Checked(
             ready=True,
             reason=VERIFIED,
             message=_VERIFIED_MESSAGE,
-            retry_after=_CHECK_ANYWAY,
+            retry_after=CHECK_ANYWAY,
             is_answered=True,
         )
 
@@ -108,14 +108,10 @@ class Vault:
         if problem := problem_of(spec):
             return Pending(_INIT_ERROR, problem)
         if tools.servers is None:
-            return Pending(_INIT_ERROR, _NO_REQUESTS)
+            return Pending(_INIT_ERROR, NO_REQUESTS)
         try:
             session = await self._session(issuer, spec, tools, tools.servers)
-        except BadSettings as error:
-            return _unusable(error)
-        try:
             signed = await session.use(
-                tools.servers,
                 lambda token: session.api.sign(
                     token,
                     spec.path,
@@ -131,10 +127,10 @@ class Vault:
                 ),
             )
         except BadSettings as error:
-            return _unusable(error)
+            return unusable(error, _INIT_ERROR, "vault")
         except LoginRefused as error:
-            return _failing(_INIT_ERROR, str(error))
-        except VaultError as error:
+            return failing(_INIT_ERROR, str(error))
+        except CallError as error:
             return _not_signed(error, csr, spec)
         end = tools.now() + request.requested_duration
         namespace = signing.request.metadata.namespace
@@ -146,17 +142,19 @@ class Vault:
         try:
             session = await self._session(issuer, _spec(issuer), tools, tools.servers)
             await session.api.check_health()
-        except (BadSettings, VaultError) as error:
+        except (BadSettings, CallError) as error:
             return str(error)
         return ""
 
     async def _session(
         self, issuer: IssuerView, spec: VaultIssuer, tools: Tools, servers: ServerTools
-    ) -> Session:
+    ) -> VaultSession:
         settings = await settings_of(issuer, spec, tools.get_secret, servers)
         try:
             return self._sessions.get(
-                issuer.uid, settings, lambda: servers.client(settings.tls, _TRUST_FIX), tools.now
+                issuer.uid,
+                settings,
+                lambda: VaultSession(settings, servers.client(settings.tls, _TRUST_FIX), servers, tools.now),
             )
         except ValueError as error:
             raise BadSettings(f"{error}; correct caBundle or the client certificate in spec.vault") from error
@@ -167,11 +165,7 @@ def _spec(issuer: IssuerView) -> VaultIssuer:
     return issuer.spec.vault
 
 
-def _not_now(message: str) -> Checked:
-    return Checked(ready=False, reason=_ERROR, message=message, retry_after=_CHECK_AGAIN)
-
-
-async def _access(session: Session, token: str, spec: VaultIssuer) -> str:
+async def _access(session: VaultSession, token: str, spec: VaultIssuer) -> str:
     """What the token lacks; empty: it may sign. Each question costs one request."""
     if not await session.api.may_sign(token, spec.path):
         problem = (
@@ -185,7 +179,7 @@ async def _access(session: Session, token: str, spec: VaultIssuer) -> str:
     if isinstance(session.settings.credentials, StaticToken):
         try:
             await session.api.lookup_self(token)
-        except Denied:
+        except Unauthorized:
             return (
                 "the token in spec.vault.auth.tokenSecretRef is invalid or has expired; put a valid one into "
                 "the Secret"
@@ -193,39 +187,21 @@ async def _access(session: Session, token: str, spec: VaultIssuer) -> str:
     return problem
 
 
-def _unusable(error: BadSettings) -> Pending:
-    if error.is_missing:
-        return Pending(_MISSING, f"Required secret resource not found: {error}", secrets=(error.secret,))
-    text = f"Failed to initialise vault client for signing: {error}"
-    if error.secret:
-        return Pending(_INIT_ERROR, text, secrets=(error.secret,))
-    return _failing(_INIT_ERROR, text)
-
-
-def _failing(
-    reason: str, message: str, cause: Cause = Cause.UNAVAILABLE, not_before: datetime | None = None
-) -> Pending:
-    """The issuer's own failure. The circuit breaker decides when the request is sent again; requests that
-    have none are sent again like a check."""
-    return Pending(reason, message, retry_after=_CHECK_AGAIN, cause=cause, not_before=not_before)
-
-
-def _not_signed(error: VaultError, csr: CsrFacts, spec: VaultIssuer) -> Outcome:
+def _not_signed(error: CallError, csr: CsrFacts, spec: VaultIssuer) -> Outcome:
     text = f"{_NOT_SIGNED}: {error}"
     match error:
-        case Unavailable():
-            cause = Cause.RATE_LIMITED if error.is_limit else Cause.UNAVAILABLE
-            return _failing(_SIGNING_ERROR, text, cause, error.not_before)
-        case Denied():
+        case Unauthorized():
             fix = f'give a policy of the login: path "{spec.path}" {{ capabilities = ["update"] }}'
             if spec.auth.token_secret_ref is not None:
                 fix = f"put a valid token into the Secret of spec.vault.auth.tokenSecretRef, or {fix}"
-            return _failing(_SIGNING_ERROR, f"{text}; {fix}")
-        case Rejected() if not any(_UNKNOWN_ROLE in message for message in error.errors):
+            return failing(_SIGNING_ERROR, f"{text}; {fix}")
+        case Refused() if error.status != 404 and not any(_UNKNOWN_ROLE in words for words in error.errors):
             return Failed(_SIGNING_ERROR, text, cause=Cause.INVALID_REQUEST, advice=_advice(error, csr))
-        case _:
+        case Refused():
             fix = f'spec.vault.path of the issuer is "{spec.path}"; it must be the sign endpoint of a role'
-            return _failing(_SIGNING_ERROR, f"{text}; {fix}")
+            return failing(_SIGNING_ERROR, f"{text}; {fix}")
+        case _:
+            return failing(_SIGNING_ERROR, text, error)
 
 
 _FIELDS: Final = (
@@ -248,7 +224,7 @@ _PHRASES: Final = (
 """Parts of the PKI engine's error strings, and the fields that these are about."""
 
 
-def _advice(error: Rejected, csr: CsrFacts) -> str:
+def _advice(error: Refused, csr: CsrFacts) -> str:
     """The field that the server's words are about, for people; nothing is decided by it."""
     words = " ".join(error.errors)
     for field, values in _FIELDS:
@@ -265,9 +241,9 @@ def _signed(signed: SignedByVault, csr: CsrFacts, requested_end: datetime) -> Ou
             read_answer("\n".join((signed.certificate, *dict.fromkeys(signed.chain))).encode())
         )
     except (PkiError, ValueError) as error:
-        return _failing(_SIGNING_ERROR, f"{_NOT_SIGNED}: the answer is not a certificate chain: {error}")
+        return failing(_SIGNING_ERROR, f"{_NOT_SIGNED}: the answer is not a certificate chain: {error}")
     if certificates[0].public_key_der != csr.public_key_der:
-        return _failing(_SIGNING_ERROR, f"{_NOT_SIGNED}: the answer holds a certificate for another key")
+        return failing(_SIGNING_ERROR, f"{_NOT_SIGNED}: the answer holds a certificate for another key")
     bundle = chain.split(certificates)
     is_shorter = certificates[0].not_after < requested_end - _TOLERANCE
     return Signed(bundle.chain_pem, bundle.ca_pem, (_SHORTENED,) if is_shorter else ())

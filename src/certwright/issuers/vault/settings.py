@@ -20,6 +20,7 @@ from typing import Final, Protocol
 import msgspec
 
 from certwright.issuers.contract import GetSecret, IssuerView, ServerTools
+from certwright.issuers.servers import BadSettings, secret_line, secret_value
 from certwright.kit.aws.credentials import (
     AssumedRole,
     WebIdentity,
@@ -51,15 +52,6 @@ _AUDIENCE: Final = "sts.amazonaws.com"
 _GLOBAL: Final = AwsEndpoint("https://sts.amazonaws.com", DEFAULT_REGION)
 """What Vault's own clients sign for, and its AWS method sends to, unless a region is set."""
 _SERVER_ID: Final = "x-vault-aws-iam-server-id"
-
-
-class BadSettings(Exception):
-    """The spec, or a Secret that it names, cannot be used. The message is one sentence with the fix."""
-
-    def __init__(self, message: str, *, secret: str = "", is_missing: bool = False) -> None:
-        super().__init__(message)
-        self.secret = secret
-        self.is_missing = is_missing
 
 
 class Method(Protocol):
@@ -177,19 +169,21 @@ def _aws_problem(method: VaultAWS) -> str:
 async def _tls(spec: VaultIssuer, get_secret: GetSecret) -> ServerTls:
     ca = spec.ca_bundle
     if not ca and spec.ca_bundle_secret_ref is not None:
-        ca = await _value(get_secret, spec.ca_bundle_secret_ref, CA_CERT_KEY, "spec.vault.caBundleSecretRef")
+        ca = await secret_value(
+            get_secret, spec.ca_bundle_secret_ref, CA_CERT_KEY, "spec.vault.caBundleSecretRef"
+        )
     certificate = key = b""
     method = spec.auth.client_certificate
     if method is not None and method.secret_name:
         where = "spec.vault.auth.clientCertificate.secretName"
         pair = SecretKeySelector(name=method.secret_name)
-        certificate = await _value(get_secret, pair, TLS_CERT_KEY, where)
-        key = await _value(get_secret, pair, TLS_PRIVATE_KEY_KEY, where)
+        certificate = await secret_value(get_secret, pair, TLS_CERT_KEY, where)
+        key = await secret_value(get_secret, pair, TLS_PRIVATE_KEY_KEY, where)
     elif spec.client_cert_secret_ref is not None and spec.client_key_secret_ref is not None:
-        certificate = await _value(
+        certificate = await secret_value(
             get_secret, spec.client_cert_secret_ref, TLS_CERT_KEY, "spec.vault.clientCertSecretRef"
         )
-        key = await _value(
+        key = await secret_value(
             get_secret, spec.client_key_secret_ref, TLS_PRIVATE_KEY_KEY, "spec.vault.clientKeySecretRef"
         )
     certificate, key = _checked_pair(certificate, key) if certificate else (b"", b"")
@@ -212,11 +206,11 @@ async def _credentials(
     auth = spec.auth
     if auth.token_secret_ref is not None:
         where = "spec.vault.auth.tokenSecretRef"
-        token = await _line(get_secret, auth.token_secret_ref, "token", where)
+        token = await secret_line(get_secret, auth.token_secret_ref, "token", where)
         return StaticToken(token)
     if auth.app_role is not None:
         where = "spec.vault.auth.appRole.secretRef"
-        secret_id = await _line(get_secret, auth.app_role.secret_ref, "secretId", where)
+        secret_id = await secret_line(get_secret, auth.app_role.secret_ref, "secretId", where)
         path = (auth.app_role.path or "approle").strip("/")
         return LoginCall(
             f"/v1/auth/{path}/login", (("role_id", auth.app_role.role_id.strip()), ("secret_id", secret_id))
@@ -228,7 +222,7 @@ async def _credentials(
         path = f"{_mount(auth.kubernetes.mount_path, '/v1/auth/kubernetes')}/login"
         if auth.kubernetes.secret_ref is not None and auth.kubernetes.secret_ref.name:
             where = "spec.vault.auth.kubernetes.secretRef"
-            jwt = await _line(get_secret, auth.kubernetes.secret_ref, "token", where)
+            jwt = await secret_line(get_secret, auth.kubernetes.secret_ref, "token", where)
             return LoginCall(path, (("role", auth.kubernetes.role), ("jwt", jwt)))
         if auth.kubernetes.service_account_ref is None:
             raise BadSettings("spec.vault.auth.kubernetes needs secretRef or serviceAccountRef")
@@ -252,37 +246,6 @@ def audiences_of(issuer: IssuerView, spec: VaultIssuer) -> tuple[str, ...]:
 def _mount(given: str, default: str) -> str:
     path = (given or default).strip("/")
     return f"/{path}" if path.startswith("v1/") else f"/v1/{path}"
-
-
-async def _value(get_secret: GetSecret, ref: SecretKeySelector, default_key: str, where: str) -> bytes:
-    data = await get_secret(ref.name)
-    if data is None:
-        raise BadSettings(
-            f'the Secret "{ref.name}" in {where} does not exist; create it', secret=ref.name, is_missing=True
-        )
-    key = ref.key or default_key
-    if not data.get(key):
-        raise BadSettings(
-            f'the Secret "{ref.name}" in {where} has no entry "{key}"; add it, or correct the key',
-            secret=ref.name,
-        )
-    return data[key]
-
-
-async def _line(get_secret: GetSecret, ref: SecretKeySelector, default_key: str, where: str) -> str:
-    """A credential as text without the newline that editors add."""
-    value = await _value(get_secret, ref, default_key, where)
-    try:
-        text = value.decode("ascii").strip()
-    except UnicodeDecodeError:
-        text = ""
-    if not text or not text.isprintable():
-        raise BadSettings(
-            f'the entry "{ref.key or default_key}" of the Secret "{ref.name}" in {where} is not one line of '
-            "ASCII text; replace it",
-            secret=ref.name,
-        )
-    return text
 
 
 class AwsLogin(msgspec.Struct, frozen=True):

@@ -25,17 +25,23 @@ from certwright.issuers.contract import (
     SigningRequest,
     Tools,
 )
-from certwright.issuers.venafi.calls import (
-    CertificateOrder,
-    CustomField,
+from certwright.issuers.servers import (
+    CHECK_ANYWAY,
+    NO_REQUESTS,
+    BadSettings,
+    CallError,
+    LoginRefused,
+    Sessions,
     Unauthorized,
     Unavailable,
-    VenafiError,
+    failing,
     mapping,
+    not_ready,
+    unusable,
 )
-from certwright.issuers.venafi.orders import INIT_ERROR, REQUEST_ERROR, Orders, Session, Sessions, failing
-from certwright.issuers.venafi.settings import BadSettings, Product, Settings, StaticKey, settings_of
-from certwright.issuers.venafi.tokens import LoginRefused
+from certwright.issuers.venafi.orders import INIT_ERROR, REQUEST_ERROR, Orders, VenafiSession
+from certwright.issuers.venafi.products import CertificateOrder, CustomField
+from certwright.issuers.venafi.settings import Product, Settings, StaticKey, settings_of
 from certwright.pki.csr import read_csr
 from certwright.pki.errors import PkiError
 from certwright.pki.names import NO_SUBJECT
@@ -51,8 +57,6 @@ _SETUP: Final = "Failed to setup Certificate Manager issuer"
 _SETUP_ERROR: Final = "ErrorSetup"
 _AUTH_FAILED: Final = "AuthFailed"
 _CUSTOM_FIELDS_ERROR: Final = "CustomFieldsError"
-_MISSING: Final = "SecretMissing"
-_NO_REQUESTS: Final = "this process makes no requests"
 _TPP_TRUST_FIX: Final = "put the CA of the server into spec.venafi.tpp.caBundle"
 _TRUST_FIX: Final = "add the CA of the server to the CAs of this system"
 """SaaS and NGTS have no field for it."""
@@ -60,9 +64,8 @@ _NO_SUBJECT: Final = (
     "Certificate requests submitted to Venafi issuers must have the 'commonName' field or at least one other "
     "subject field set."
 )
-_CHECK_AGAIN: Final = timedelta(seconds=15)
-"""Until the next check of a server that does not work."""
-_CHECK_ANYWAY: Final = timedelta(hours=1)
+_ZONE_AGE: Final = timedelta(seconds=15)
+"""A check uses a zone that was read for the previous one."""
 
 
 class BadCustomFields(ValueError):
@@ -106,13 +109,13 @@ class Venafi:
     """Orders certificates. Keeps a token and a zone for each issuer, and which orders it has placed."""
 
     def __init__(self) -> None:
-        self._sessions = Sessions()
+        self._sessions: Sessions[VenafiSession] = Sessions()
         self._orders = Orders()
 
     async def check(self, issuer: IssuerView, tools: Tools) -> Checked:
         """Ready if the server accepts the credentials and shows the zone."""
         if tools.servers is None:
-            return Checked(ready=False, reason=_SETUP_ERROR, message=f"{_SETUP}: {_NO_REQUESTS}")
+            return Checked(ready=False, reason=_SETUP_ERROR, message=f"{_SETUP}: {NO_REQUESTS}")
         try:
             parse_custom_fields(issuer.annotations)
         except BadCustomFields as error:
@@ -122,17 +125,11 @@ class Venafi:
             if isinstance(session.settings.credentials, StaticKey):
                 await session.use(session.client.check_credentials)
         except BadSettings as error:
-            return Checked(
-                ready=False,
-                reason=_SETUP_ERROR,
-                message=f"{_SETUP}: {error}",
-                secrets=(error.secret,) if error.secret else (),
-                retry_after=None if error.secret else _CHECK_AGAIN,
-            )
+            return not_ready(_SETUP_ERROR, f"{_SETUP}: {error}", error.secret)
         except (Unauthorized, LoginRefused) as error:
-            return _not_now(_AUTH_FAILED, f"{error}; {_credentials_fix(session.settings)}")
-        except VenafiError as error:
-            return _not_now(_SETUP_ERROR, str(error))
+            return not_ready(_AUTH_FAILED, f"{_SETUP}: {error}; {_credentials_fix(session.settings)}")
+        except CallError as error:
+            return not_ready(_SETUP_ERROR, f"{_SETUP}: {error}")
         return await _check_zone(session, tools)
 
     async def sign(self, issuer: IssuerView, signing: SigningRequest, tools: Tools) -> Outcome:
@@ -152,7 +149,7 @@ class Venafi:
             advice = f"correct the annotation {VENAFI_CUSTOM_FIELDS}"
             return Failed(_CUSTOM_FIELDS_ERROR, str(error), cause=Cause.INVALID_REQUEST, advice=advice)
         if tools.servers is None:
-            return Pending(INIT_ERROR, _NO_REQUESTS)
+            return Pending(INIT_ERROR, NO_REQUESTS)
         is_taken = VENAFI_PICKUP_ID in request.metadata.annotations
         try:
             fields = merge(parse_custom_fields(issuer.annotations), own_fields)
@@ -161,14 +158,7 @@ class Venafi:
             text = f"{issuer.kind} {issuer.name}: {error}"
             return failing(_CUSTOM_FIELDS_ERROR, text, is_taken=is_taken)
         except BadSettings as error:
-            if error.is_missing:
-                return Pending(
-                    _MISSING, f"Required secret resource not found: {error}", secrets=(error.secret,)
-                )
-            text = f"Failed to initialise Certificate Manager client for signing: {error}"
-            if error.secret:
-                return Pending(INIT_ERROR, text, secrets=(error.secret,))
-            return failing(INIT_ERROR, text, is_taken=is_taken)
+            return unusable(error, INIT_ERROR, "Certificate Manager", is_taken=is_taken)
         order = CertificateOrder(request.spec.request.decode("ascii", "replace"), csr, lifetime, fields)
         meta = request.metadata
         try:
@@ -176,7 +166,7 @@ class Venafi:
         except (LoginRefused, Unauthorized) as error:
             text = f"{error}; {_credentials_fix(session.settings)}"
             return failing(INIT_ERROR, text, is_taken=self._orders.is_accepted(session, meta))
-        except VenafiError as error:
+        except CallError as error:
             is_taken = self._orders.is_accepted(session, meta)
             return failing(REQUEST_ERROR, str(error), error, is_taken=is_taken)
 
@@ -186,48 +176,46 @@ class Venafi:
         try:
             session = await self._session(issuer, tools, tools.servers)
             await session.client.check_reachable()
-        except (BadSettings, VenafiError) as error:
+        except (BadSettings, CallError) as error:
             return str(error)
         return ""
 
-    async def _session(self, issuer: IssuerView, tools: Tools, servers: ServerTools) -> Session:
+    async def _session(self, issuer: IssuerView, tools: Tools, servers: ServerTools) -> VenafiSession:
         assert issuer.spec.venafi is not None, "table.kind_of chose this implementation because of it"
         settings = await settings_of(issuer.spec.venafi, tools.get_secret)
         fix = _TPP_TRUST_FIX if settings.product is Product.TPP else _TRUST_FIX
         try:
             return self._sessions.get(
-                issuer.uid, settings, lambda: servers.client(settings.tls, fix), tools.now
+                issuer.uid,
+                settings,
+                lambda: VenafiSession(issuer.uid, settings, servers.client(settings.tls, fix), tools.now),
             )
         except ValueError as error:
             raise BadSettings(f"{error}; correct caBundle in spec.venafi.tpp") from error
 
 
-async def _check_zone(session: Session, tools: Tools) -> Checked:
+async def _check_zone(session: VenafiSession, tools: Tools) -> Checked:
     try:
-        await session.zone(tools.now() - _CHECK_AGAIN)
+        await session.zone(tools.now() - _ZONE_AGE)
     except (Unauthorized, LoginRefused) as error:
-        return _not_now(_AUTH_FAILED, f"{error}; {_credentials_fix(session.settings)}")
+        return not_ready(_AUTH_FAILED, f"{_SETUP}: {error}; {_credentials_fix(session.settings)}")
     except Unavailable as error:
-        return _not_now(_SETUP_ERROR, str(error))
-    except VenafiError as error:
+        return not_ready(_SETUP_ERROR, f"{_SETUP}: {error}")
+    except CallError as error:
         zone = session.settings.zone
-        return _not_now(
+        return not_ready(
             _SETUP_ERROR,
-            f'the zone "{zone}" cannot be read: {error}; correct spec.venafi.zone, or give the account '
-            "rights on it",
+            f'{_SETUP}: the zone "{zone}" cannot be read: {error}; correct spec.venafi.zone, or give the '
+            "account rights on it",
         )
     return Checked(
         ready=True,
         reason=STARTED,
         message=STARTED,
-        retry_after=_CHECK_ANYWAY,
+        retry_after=CHECK_ANYWAY,
         event=reasons.READY,
         is_answered=True,
     )
-
-
-def _not_now(reason: str, message: str) -> Checked:
-    return Checked(ready=False, reason=reason, message=f"{_SETUP}: {message}", retry_after=_CHECK_AGAIN)
 
 
 def _credentials_fix(settings: Settings) -> str:

@@ -11,16 +11,16 @@ placed only if the server does not know it, or has a certificate for another key
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import Final, TypeVar
+from typing import Final
 
 from certwright.issuers.contract import Failed, Outcome, Pending, Signed, Tools
-from certwright.issuers.venafi.calls import Calls, CertificateOrder, ProductClient, Refused, Unavailable
+from certwright.issuers.servers import Calls, Refused, Session, Tokens, failing
 from certwright.issuers.venafi.policies import ZonePolicy, violation_of
+from certwright.issuers.venafi.products import ERRORS, CertificateOrder, ProductClient
 from certwright.issuers.venafi.saas import SaasClient
 from certwright.issuers.venafi.settings import ClientCredentials, Password, Product, Settings, StaticKey
-from certwright.issuers.venafi.tokens import Tokens
 from certwright.issuers.venafi.tpp import TppClient
 from certwright.kit.outgoing import HttpClient
 from certwright.kube.api.meta import ObjectMeta
@@ -32,36 +32,39 @@ from certwright.pki.keys import load_public_key, plan_of
 from certwright.resources.causes import Cause
 from certwright.resources.names import VENAFI_PICKUP_ID
 
-T = TypeVar("T")
-
-_KEPT: Final = 256
 _ZONE_LASTS: Final = timedelta(minutes=10)
 
 
-class Session:
+class VenafiSession(Session[Settings]):
     """One issuer, with that UID, at its server. `now` returns the time.
 
-    Methods raise `VenafiError`, and `LoginRefused` if the server does not accept the credentials.
+    Methods raise `CallError`, and `LoginRefused` if the server does not accept the credentials.
     """
 
     def __init__(
         self, issuer_uid: str, settings: Settings, http: HttpClient, now: Callable[[], datetime]
     ) -> None:
         self.issuer_uid = issuer_uid
-        self.settings = settings
+        self.client: ProductClient
+        calls, credentials = Calls(http, now, ERRORS), settings.credentials
+        tokens: Tokens | str = ""
+        if settings.product is Product.TPP:
+            self.client = tpp = TppClient(calls, settings, now)
+            if isinstance(credentials, Password):
+                tokens = Tokens(
+                    lambda: tpp.log_in(credentials),
+                    now,
+                    renew=lambda token: tpp.refresh(credentials.client_id, token),
+                )
+        else:
+            self.client = saas = SaasClient(calls, settings)
+            if isinstance(credentials, ClientCredentials):
+                tokens = Tokens(lambda: saas.log_in(credentials), now)
+        super().__init__(settings, credentials.value if isinstance(credentials, StaticKey) else tokens)
         self._now = now
-        self.client, self._tokens = _connect(settings, Calls(http, now), now)
         self._zone: ZonePolicy | None = None
         self._zone_read_at = now()
         self._zone_lock = asyncio.Lock()
-
-    async def use(self, call: Callable[[str], Awaitable[T]]) -> T:
-        """The result of a call with the token or key; an expired token is replaced."""
-        credentials = self.settings.credentials
-        if isinstance(credentials, StaticKey):
-            return await call(credentials.value)
-        assert self._tokens is not None
-        return await self._tokens.use(call)
 
     async def zone(self, not_older_than: datetime | None = None) -> ZonePolicy:
         """The zone: the kept copy for ten minutes, unless it must not be older than the given time."""
@@ -71,42 +74,6 @@ class Session:
                 self._zone = await self.use(self.client.read_zone)
                 self._zone_read_at = self._now()
             return self._zone
-
-
-def _connect(
-    settings: Settings, calls: Calls, now: Callable[[], datetime]
-) -> tuple[ProductClient, Tokens | None]:
-    """The client of the product, and the tokens for it; None: a static key."""
-    credentials = settings.credentials
-    if settings.product is Product.TPP:
-        tpp = TppClient(calls, settings, now)
-        if not isinstance(credentials, Password):
-            return tpp, None
-        return tpp, Tokens(
-            lambda: tpp.log_in(credentials),
-            now,
-            refresh=lambda token: tpp.refresh(credentials.client_id, token),
-        )
-    saas = SaasClient(calls, settings)
-    if not isinstance(credentials, ClientCredentials):
-        return saas, None
-    return saas, Tokens(lambda: saas.log_in(credentials), now)
-
-
-class Sessions:
-    """The sessions of this process, by the UIDs of the issuers."""
-
-    def __init__(self) -> None:
-        self._sessions: Lru[str, Session] = Lru(_KEPT)
-
-    def get(
-        self, uid: str, settings: Settings, http: Callable[[], HttpClient], now: Callable[[], datetime]
-    ) -> Session:
-        """The session of an issuer; a new one when its settings have changed."""
-        kept = self._sessions.get(uid)
-        if kept is not None and kept.settings == settings:
-            return kept
-        return self._sessions.put(uid, Session(uid, settings, http(), now))
 
 
 INIT_ERROR: Final = "VenafiInitError"
@@ -120,8 +87,6 @@ _WAITING: Final = "the certificate is not issued yet: the order is pending at th
 
 _Key = tuple[str, str]
 _REMEMBERED: Final = 4096
-_RETRY: Final = timedelta(seconds=15)
-"""For requests without a circuit breaker."""
 _SHORTEST_POLL: Final = timedelta(seconds=2)
 _LONGEST_POLL: Final = timedelta(minutes=5)
 _PART_OF_AGE: Final = 4
@@ -141,15 +106,15 @@ class Orders:
         # Orders that were sent to the server, which has not accepted them.
         self._unaccepted: Lru[_Key, bool] = Lru(_REMEMBERED)
 
-    def is_accepted(self, session: Session, meta: ObjectMeta) -> bool:
+    def is_accepted(self, session: VenafiSession, meta: ObjectMeta) -> bool:
         """Whether the server may have accepted the order of this request: it has a pickup ID, and the last
         attempt to place it has not failed."""
         return VENAFI_PICKUP_ID in meta.annotations and not self._unaccepted.get(_key(session, meta))
 
     async def process(
-        self, session: Session, meta: ObjectMeta, order: CertificateOrder, tools: Tools
+        self, session: VenafiSession, meta: ObjectMeta, order: CertificateOrder, tools: Tools
     ) -> Outcome:
-        """Place the order or fetch its certificate. Raises `VenafiError` and `LoginRefused`."""
+        """Place the order or fetch its certificate. Raises `CallError` and `LoginRefused`."""
         pickup_id = meta.annotations.get(VENAFI_PICKUP_ID, "")
         key = _key(session, meta)
         if not pickup_id:
@@ -177,7 +142,7 @@ class Orders:
         return await self._fetch(session, meta, pickup_id, order, tools) or _pending(meta, tools.now())
 
     async def _place(
-        self, session: Session, meta: ObjectMeta, order: CertificateOrder
+        self, session: VenafiSession, meta: ObjectMeta, order: CertificateOrder
     ) -> Failed | Pending | None:
         """Order the certificate; the outcome if the server refuses."""
         key = _key(session, meta)
@@ -201,7 +166,7 @@ class Orders:
 
     async def _fetch(
         self,
-        session: Session,
+        session: VenafiSession,
         meta: ObjectMeta,
         pickup_id: str,
         order: CertificateOrder,
@@ -240,11 +205,11 @@ class Orders:
         return Failed(_RETRIEVE_ERROR, "the server has issued a certificate for another key")
 
 
-def _key(session: Session, meta: ObjectMeta) -> _Key:
+def _key(session: VenafiSession, meta: ObjectMeta) -> _Key:
     return session.issuer_uid, meta.uid
 
 
-async def _violation(session: Session, order: CertificateOrder, tools: Tools) -> Failed | None:
+async def _violation(session: VenafiSession, order: CertificateOrder, tools: Tools) -> Failed | None:
     """The refusal of a request that breaks the policy of the zone, which was read just now."""
     started_at = tools.now()
     try:
@@ -275,16 +240,3 @@ def _pending(meta: ObjectMeta, now: datetime) -> Pending:
     age = now - (meta.creation_timestamp or now)
     wait = min(max(age / _PART_OF_AGE, _SHORTEST_POLL), _LONGEST_POLL)
     return Pending(_ISSUANCE_PENDING, _WAITING, retry_after=wait, is_taken=True)
-
-
-def failing(reason: str, message: str, error: Exception | None = None, *, is_taken: bool = False) -> Pending:
-    """The issuer's own failure. The circuit breaker decides when the request is sent again."""
-    is_limit = isinstance(error, Unavailable) and error.is_limit
-    return Pending(
-        reason,
-        message,
-        retry_after=_RETRY,
-        cause=Cause.RATE_LIMITED if is_limit else Cause.UNAVAILABLE,
-        not_before=error.not_before if isinstance(error, Unavailable) else None,
-        is_taken=is_taken,
-    )

@@ -12,20 +12,21 @@ from datetime import timedelta
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
-from certwright.issuers.venafi.calls import (
+from certwright.issuers.servers import (
     Answer,
     Calls,
-    CertificateOrder,
     Headers,
     Refused,
+    Token,
     Unavailable,
+    lifetime_of,
     mapping,
     text_of,
     texts_of,
 )
 from certwright.issuers.venafi.policies import Allowed, KeyRules, OneOf, Patterns, ZonePolicy
+from certwright.issuers.venafi.products import CertificateOrder
 from certwright.issuers.venafi.settings import ClientCredentials, Product, Settings
-from certwright.issuers.venafi.tokens import Token
 from certwright.kit.outgoing import quote as quoted
 from certwright.pki.csr import CsrFacts
 
@@ -66,12 +67,10 @@ class SaasClient:
         basic = base64.b64encode(pair.encode()).decode()
         body = urlencode({"grant_type": "client_credentials", "scope": client.scope}).encode()
         answer = await self._calls.post_form(client.token_url, body, (("Authorization", f"Basic {basic}"),))
-        value, seconds = text_of(answer.data.get("access_token")), answer.data.get("expires_in")
+        value = text_of(answer.data.get("access_token"))
         if not value:
             raise Unavailable(f"{client.token_url} answered without an access token")
-        if not isinstance(seconds, int) or not 0 < seconds < 2**31:
-            return Token(value)
-        return Token(value, timedelta(seconds=seconds))
+        return Token(value, lifetime_of(answer.data.get("expires_in")))
 
     async def check_credentials(self, token: str) -> None:
         """See `ProductClient`. The login of NGTS, and reading its zone, show as much."""

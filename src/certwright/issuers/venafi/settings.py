@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 
 from certwright.issuers.contract import GetSecret
+from certwright.issuers.servers import BadSettings, secret_line, secret_value
 from certwright.kit.outgoing import ServerTls
 from certwright.resources.issuer import VenafiIssuer
 from certwright.resources.names import CA_CERT_KEY
@@ -23,15 +24,6 @@ _TPP_PATH: Final = "/vedsdk"
 
 
 SYSTEM_TRUST: Final = ServerTls()
-
-
-class BadSettings(Exception):
-    """The spec, or a Secret that it names, cannot be used. The message is one sentence with the fix."""
-
-    def __init__(self, message: str, *, secret: str = "", is_missing: bool = False) -> None:
-        super().__init__(message)
-        self.secret = secret
-        self.is_missing = is_missing
 
 
 class Product(Enum):
@@ -92,21 +84,20 @@ async def settings_of(spec: VenafiIssuer, get_secret: GetSecret) -> Settings:
             server = server[: -len(_TPP_PATH)]
         ca = spec.tpp.ca_bundle
         if not ca and (ref := spec.tpp.ca_bundle_secret_ref) is not None:
-            ca = await _value(get_secret, ref, CA_CERT_KEY, "spec.venafi.tpp.caBundleSecretRef")
+            ca = await secret_value(get_secret, ref, CA_CERT_KEY, "spec.venafi.tpp.caBundleSecretRef")
         credentials = await _tpp_credentials(spec.tpp.credentials_ref.name, get_secret)
         return Settings(Product.TPP, server, spec.zone, credentials, ServerTls(ca_pem=ca))
     if spec.cloud is not None:
         where = "spec.venafi.cloud.apiTokenSecretRef"
-        ref = spec.cloud.api_token_secret_ref
-        key = await _line(get_secret, ref.name, ref.key or "api-key", where)
+        key = await secret_line(get_secret, spec.cloud.api_token_secret_ref, "api-key", where)
         server = (spec.cloud.url or CLOUD_URL).rstrip("/")
         return Settings(Product.CLOUD, server, spec.zone, StaticKey(key, where))
     if spec.ngts is not None:
         where = "spec.venafi.ngts.credentialsRef"
-        secret = spec.ngts.credentials_ref.name
+        secret = SecretKeySelector(name=spec.ngts.credentials_ref.name)
         credentials = ClientCredentials(
-            await _line(get_secret, secret, "client-id", where),
-            await _line(get_secret, secret, "client-secret", where),
+            await secret_line(get_secret, secret, "client-id", where, is_ascii=False),
+            await secret_line(get_secret, secret, "client-secret", where, is_ascii=False),
             spec.ngts.token_endpoint or NGTS_TOKEN_URL,
             f"tsg_id:{spec.ngts.tsg_id}",
         )
@@ -114,43 +105,21 @@ async def settings_of(spec: VenafiIssuer, get_secret: GetSecret) -> Settings:
     raise BadSettings("spec.venafi names no product; give one of tpp, cloud and ngts")
 
 
-async def _tpp_credentials(secret: str, get_secret: GetSecret) -> Credentials:
+async def _tpp_credentials(name: str, get_secret: GetSecret) -> Credentials:
     """The login that the Secret is for; an access token comes first, as in cert-manager."""
     where = "spec.venafi.tpp.credentialsRef"
-    data = await get_secret(secret)
+    secret, data = SecretKeySelector(name=name), await get_secret(name)
     if data is not None and not data.get("access-token") and not data.get("username"):
         raise BadSettings(
-            f'the Secret "{secret}" in {where} has neither "access-token" nor "username" and "password"',
-            secret=secret,
+            f'the Secret "{name}" in {where} has neither "access-token" nor "username" and "password"',
+            secret=name,
         )
     if data is None or data.get("access-token"):
-        return StaticKey(await _line(get_secret, secret, "access-token", where), where)
+        return StaticKey(await secret_line(get_secret, secret, "access-token", where), where)
     return Password(
-        await _line(get_secret, secret, "username", where),
-        await _line(get_secret, secret, "password", where),
-        await _line(get_secret, secret, "client-id", where) if data.get("client-id") else _TPP_CLIENT,
+        await secret_line(get_secret, secret, "username", where, is_ascii=False),
+        await secret_line(get_secret, secret, "password", where, is_ascii=False),
+        await secret_line(get_secret, secret, "client-id", where, is_ascii=False)
+        if data.get("client-id")
+        else _TPP_CLIENT,
     )
-
-
-async def _value(get_secret: GetSecret, ref: SecretKeySelector, default_key: str, where: str) -> bytes:
-    data = await get_secret(ref.name)
-    if data is None:
-        raise BadSettings(
-            f'the Secret "{ref.name}" in {where} does not exist', secret=ref.name, is_missing=True
-        )
-    key = ref.key or default_key
-    if not data.get(key):
-        raise BadSettings(f'the Secret "{ref.name}" in {where} has no "{key}"', secret=ref.name)
-    return data[key]
-
-
-async def _line(get_secret: GetSecret, secret: str, key: str, where: str) -> str:
-    """A credential as text without the newline that editors add."""
-    value = await _value(get_secret, SecretKeySelector(name=secret, key=key), key, where)
-    try:
-        text = value.decode("utf-8").strip()
-    except UnicodeDecodeError:
-        text = ""
-    if not text or not text.isprintable():
-        raise BadSettings(f'"{key}" of the Secret "{secret}" in {where} is not a line of text', secret=secret)
-    return text

@@ -11,19 +11,19 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from certwright.issuers.venafi.calls import (
+from certwright.issuers.servers import (
     Calls,
-    CertificateOrder,
     Headers,
     Refused,
+    Token,
     Unavailable,
     mapping,
     text_of,
     texts_of,
 )
 from certwright.issuers.venafi.policies import Allowed, Domains, KeyRules, OneOf, ZonePolicy
+from certwright.issuers.venafi.products import CertificateOrder
 from certwright.issuers.venafi.settings import Password, Settings
-from certwright.issuers.venafi.tokens import Token
 from certwright.pki.csr import CsrFacts
 
 _LONGEST_DN: Final = 1024
