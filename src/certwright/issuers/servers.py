@@ -255,6 +255,11 @@ class _Kept(msgspec.Struct, frozen=True):
         lifetime = self.token.lifetime
         return lifetime is not None and now >= self.received_at + lifetime - _LEAST_LEFT
 
+    def is_renewable(self, now: datetime) -> bool:
+        """A refresh token outlives the access token; a token that renews itself does not."""
+        renewal = self.token.renewal
+        return bool(renewal) and not (renewal == self.token.value and self.is_over(now))
+
 
 class Tokens:
     """The token of one issuer. `now` returns the time.
@@ -297,9 +302,9 @@ class Tokens:
     async def _get(self) -> str:
         """A valid token: the kept one, a renewed one, or that of a new login."""
         async with self._token_lock:
-            kept = self._kept
-            if kept is not None and kept.is_due(self._now()):
-                if self._renew is not None and kept.token.renewal:
+            kept, now = self._kept, self._now()
+            if kept is not None and kept.is_due(now):
+                if self._renew is not None and kept.is_renewable(now):
                     try:
                         kept = _Kept(await self._renew(kept.token.renewal), self._now())
                     except (Unauthorized, Refused):

@@ -76,7 +76,7 @@ class AcmeDns(DnsHost):
 
     async def verify(self) -> None:
         """See `DnsHost`. acme-dns has no request that checks an account without changing its records."""
-        await self._api.call("GET", "/health", what="report its health", allowed=(404,))
+        await self._api.call("GET", "/health", "report its health", allowed=(404,))
 
     async def find_zone(self, name: str) -> HostedZone | None:
         return HostedZone(name, "") if _PREFIX + name in self._accounts else None
@@ -119,7 +119,7 @@ class AcmeDns(DnsHost):
         headers = (("x-api-user", account.username), ("x-api-key", account.password))
         body = {"subdomain": account.subdomain, "txt": edit.value}
         what = f"set {edit.name}"
-        answer = await self._api.call("POST", "/update", what=what, body=body, headers=headers)
+        answer = await self._api.call("POST", "/update", what, body=body, headers=headers)
         # Another server at that URL may answer any request with 200.
         self._api.parse(answer, _Updated, what)
         used[edit.value] = now

@@ -17,7 +17,7 @@ from urllib.parse import quote, urlsplit
 
 import msgspec
 
-from certwright.acme.solvers.dns01.hosts.api import Endpoint, HostApi
+from certwright.acme.solvers.dns01.hosts.api import Endpoint, Headers, HostApi
 from certwright.acme.solvers.dns01.hosts.contract import (
     DnsHost,
     Edit,
@@ -25,8 +25,10 @@ from certwright.acme.solvers.dns01.hosts.contract import (
     EditsTogether,
     HostedZone,
     Outside,
+    edited,
+    quoted,
+    unquoted,
 )
-from certwright.kit.outgoing import HttpAnswer
 
 _TTL_S: Final = 300
 _MOST_EDITS: Final = 50
@@ -37,11 +39,6 @@ _SIGNED_BODY: Final = 131_072
 class _RecordSet(msgspec.Struct):
     rdata: list[str] = msgspec.field(default_factory=list)
     ttl: int = _TTL_S
-
-
-class _Failure(msgspec.Struct):
-    title: str = ""
-    detail: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,71 +60,53 @@ class Akamai(DnsHost):
 
     def __init__(self, settings: AkamaiSettings, outside: Outside) -> None:
         # An object names the endpoint: its answers are not quoted.
-        self._api = HostApi("Akamai", settings.endpoint, outside)
+        self._api = HostApi("Akamai", settings.endpoint, outside, base="/config-dns/v2", sign=self._sign)
         self._settings = settings
         self._now = outside.now
 
     async def verify(self) -> None:
-        await self._call("GET", "/zones?page=1&pageSize=1&showAll=false", "list the zones")
+        await self._api.call("GET", "/zones?page=1&pageSize=1&showAll=false", "list the zones")
 
     async def find_zone(self, name: str) -> HostedZone | None:
         path = f"/zones/{quote(name, safe='')}"
-        answer = await self._call("GET", path, f"find the zone {name}", allowed=(404,))
+        answer = await self._api.call("GET", path, f"find the zone {name}", allowed=(404,))
         return HostedZone(name, name) if answer.status != 404 else None
 
     async def apply(self, zone: HostedZone, edits: Sequence[Edit]) -> str:
         name = edits[0].name
         what = f"change the TXT record {name}"
         path = f"/zones/{quote(zone.id, safe='')}/names/{quote(name, safe='')}/types/TXT"
-        answer = await self._call("GET", path, what, allowed=(404,))
+        answer = await self._api.call("GET", path, what, allowed=(404,))
         there = self._api.parse(answer, _RecordSet, what) if answer.status != 404 else None
         before = there.rdata if there is not None else []
-        values = {value.strip('"'): value for value in before}
-        for edit in edits:
-            if edit.adds:
-                values.setdefault(edit.value, f'"{edit.value}"')
-            else:
-                values.pop(edit.value, None)
-        if list(values.values()) == before:
+        values = edited(before, name, edits, make=quoted, value_of=unquoted)
+        if values == before:
             return ""
         if not values:
-            await self._call("DELETE", path, what, allowed=(404,))
+            await self._api.call("DELETE", path, what, allowed=(404,))
             return ""
         ttl = there.ttl if there is not None else _TTL_S
-        body: dict[str, Any] = {"name": name, "type": "TXT", "ttl": ttl, "rdata": list(values.values())}
+        body: dict[str, Any] = {"name": name, "type": "TXT", "ttl": ttl, "rdata": values}
         method = "POST" if there is None else "PUT"
-        answer = await self._call(method, path, what, body=msgspec.json.encode(body), allowed=(404, 409))
+        answer = await self._api.call(method, path, what, body=body, allowed=(404, 409))
         if answer.status >= 400:
             # The set was created, or deleted, since it was read.
             raise EditsConflict(str(self._api.failure(answer, what)))
         return ""
 
-    async def _call(
-        self, method: str, path: str, what: str, *, body: bytes = b"", allowed: Sequence[int] = ()
-    ) -> HttpAnswer:
-        path = f"/config-dns/v2{path}"
+    def _sign(self, method: str, url: str, body: bytes) -> Headers:
         settings = self._settings
-        url = settings.endpoint.url.rstrip("/") + path
-        headers = [
-            (
-                "authorization",
-                edgegrid_header(
-                    method,
-                    url,
-                    body,
-                    client_token=settings.client_token,
-                    access_token=settings.access_token,
-                    client_secret=settings.client_secret,
-                    now=self._now(),
-                    nonce=str(uuid.uuid4()),
-                ),
-            )
-        ]
-        if body:
-            headers.append(("content-type", "application/json"))
-        return await self._api.call(
-            method, path, what=what, body=body, headers=tuple(headers), allowed=allowed
+        value = edgegrid_header(
+            method,
+            url,
+            body,
+            client_token=settings.client_token,
+            access_token=settings.access_token,
+            client_secret=settings.client_secret,
+            now=self._now(),
+            nonce=str(uuid.uuid4()),
         )
+        return (("authorization", value),)
 
 
 def edgegrid_header(

@@ -6,6 +6,7 @@ Source: RFC 6749 §4.4 and §5 (tokens of Google and Azure).
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -21,6 +22,7 @@ from certwright.acme.solvers.dns01.hosts.contract import (
     NotPermitted,
     Outside,
     Throttled,
+    ZoneGone,
 )
 from certwright.kit.outgoing import HTTPS_ONLY, HttpAnswer, ServerError, ServerRules, parse_retry_after, quote
 from certwright.kube.util.decoders import UNDECODABLE, json_decoder
@@ -86,8 +88,26 @@ def failure_in(answer: HttpAnswer, shape: type[T]) -> T:
         return shape()
 
 
+def reason_at(*path: str) -> Callable[[HttpAnswer], str]:
+    """The `explain` of an API whose answers have the reason there, e.g. at `error`, `message`."""
+
+    def explain(answer: HttpAnswer) -> str:
+        try:
+            content: object = json.loads(answer.body)
+        except (ValueError, RecursionError):
+            return ""
+        for key in path:
+            content = content.get(key) if isinstance(content, dict) else None
+        return content if isinstance(content, str) else ""
+
+    return explain
+
+
 class HostApi:
-    """The API at `endpoint`, whose requests are relative to it. `provider` begins every error.
+    """The API at `endpoint`, whose requests are relative to it and to `base`. `provider` begins every error.
+
+    Every request has these `headers`, and one that authorizes it: the token of `login`, or what `sign`
+    returns for method, URL and body.
 
     `explain` returns the reason in an answer that is not a success; empty: it has none. Leave it out for an
     endpoint that an object names: no error may quote what such a server answers.
@@ -99,10 +119,17 @@ class HostApi:
         endpoint: Endpoint,
         outside: Outside,
         *,
+        base: str = "",
+        headers: Headers = (),
+        login: Login | None = None,
+        sign: Callable[[str, str, bytes], Headers] = lambda _method, _url, _body: (),
         explain: Callable[[HttpAnswer], str] | None = None,
     ) -> None:
         self.provider = provider
-        self._url = endpoint.url.rstrip("/")
+        self._url = endpoint.url.rstrip("/") + base
+        self._headers = headers
+        self._tokens = TokenCache(lambda: login.fetch(outside), outside.now) if login is not None else None
+        self._sign = sign
         self._client = outside.client(endpoint.rules)
         self._now = outside.now
         self._explain = explain
@@ -111,31 +138,40 @@ class HostApi:
         self,
         method: str,
         path: str,
-        *,
         what: str,
+        *,
         query: Mapping[str, str] | None = None,
         body: object = None,
         headers: Headers = (),
         allowed: Collection[int] = (),
+        gone: Collection[int] = (),
     ) -> HttpAnswer:
         """Send a request; `body` bytes as they are, anything else as JSON. Returns an answer of 2xx, or with
         a status in `allowed`.
 
-        `what` is the purpose in the infinitive ("add the TXT record …") for the errors:
-        `CredentialsRejected` for 401, `NotPermitted` for 403, `Throttled` for 429 and 503, `SolverError` for
-        all others.
+        `what` is the purpose in the infinitive ("add the TXT record …") for the errors: `ZoneGone` for a
+        status in `gone`, `CredentialsRejected` for 401, `NotPermitted` for 403, `Throttled` for 429 and 503,
+        `SolverError` for all others.
         """
         content = body if isinstance(body, bytes) else msgspec.json.encode(body) if body is not None else b""
         if content and not isinstance(body, bytes):
             headers = (*JSON, *headers)
+        headers = (*self._headers, *headers)
         url = f"{self._url}{path}" + (f"?{urlencode(query)}" if query else "")
-        try:
-            answer = await self._client.send(method, url, body=content, headers=headers)
-        except ServerError as error:
-            raise SolverError(f"{self.provider} cannot be asked to {what}: {error}") from error
-        if 200 <= answer.status < 300 or answer.status in allowed:
-            return answer
-        raise self.failure(answer, what)
+
+        async def send(token: str = "") -> HttpAnswer:
+            bearer = (("authorization", f"Bearer {token}"),) if token else self._sign(method, url, content)
+            try:
+                answer = await self._client.send(method, url, body=content, headers=(*bearer, *headers))
+            except ServerError as error:
+                raise SolverError(f"{self.provider} cannot be asked to {what}: {error}") from error
+            if 200 <= answer.status < 300 or answer.status in allowed:
+                return answer
+            if answer.status in gone:
+                raise ZoneGone(str(self.failure(answer, what)))
+            raise self.failure(answer, what)
+
+        return await (self._tokens.use(send) if self._tokens is not None else send())
 
     def failure(self, answer: HttpAnswer, what: str) -> SolverError:
         """The error for an answer that is not a success."""
@@ -159,7 +195,7 @@ class HostApi:
         answer = await self.call(
             "POST",
             path,
-            what=what,
+            what,
             body=urlencode(form).encode(),
             headers=(("content-type", "application/x-www-form-urlencoded"),),
             allowed=(400, 401),

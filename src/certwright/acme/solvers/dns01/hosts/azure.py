@@ -6,7 +6,7 @@ Source: REST API reference of "Azure DNS" (2018-05-01) and "Private DNS" (2020-0
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import quote
@@ -16,9 +16,9 @@ import msgspec
 from certwright.acme.solvers.dns01.hosts.api import (
     AccessToken,
     Endpoint,
+    Headers,
     HostApi,
     Login,
-    TokenCache,
     failure_in,
     oauth_reason,
 )
@@ -31,6 +31,7 @@ from certwright.acme.solvers.dns01.hosts.contract import (
     HostedZone,
     Outside,
     ZoneGone,
+    edited,
 )
 from certwright.kit.outgoing import HttpAnswer, ServerRules
 
@@ -91,14 +92,8 @@ class ManagedIdentity:
             query["msi_res_id"] = self.resource_id
         api = HostApi("Azure's metadata service", self.metadata, outside, explain=oauth_reason)
         what = "get a token of the managed identity"
-        answer = await api.call(
-            "GET",
-            "/metadata/identity/oauth2/token",
-            what=what,
-            query=query,
-            headers=(("metadata", "true"),),
-            allowed=(400,),
-        )
+        path, headers = "/metadata/identity/oauth2/token", (("metadata", "true"),)
+        answer = await api.call("GET", path, what, query=query, headers=headers, allowed=(400,))
         if answer.status == 400:
             raise CredentialsRejected(
                 f"{api.failure(answer, what)}; assign the identity to this machine, or correct "
@@ -156,20 +151,21 @@ class Azure(DnsHost):
     edits_together = EditsTogether(_MOST_EDITS, of_one_name=True)
 
     def __init__(self, settings: AzureSettings, outside: Outside) -> None:
-        self._api = HostApi("Azure DNS", settings.endpoint, outside, explain=_reason)
-        self._tokens = TokenCache(lambda: settings.login.fetch(outside), outside.now)
         self._kind = _PRIVATE if settings.is_private else _PUBLIC
-        self._group = (
+        group = (
             f"/subscriptions/{quote(settings.subscription, safe='')}"
             f"/resourceGroups/{quote(settings.resource_group, safe='')}"
-            "/providers/Microsoft.Network"
+            f"/providers/Microsoft.Network/{self._kind.zones}"
+        )
+        self._api = HostApi(
+            "Azure DNS", settings.endpoint, outside, base=group, login=settings.login, explain=_reason
         )
 
     async def verify(self) -> None:
-        await self._call("GET", f"/{self._kind.zones}", "list the zones", query={"$top": "1"})
+        await self._call("GET", "", "list the zones", query={"$top": "1"})
 
     async def find_zone(self, name: str) -> HostedZone | None:
-        path = f"/{self._kind.zones}/{quote(name, safe='')}"
+        path = f"/{quote(name, safe='')}"
         answer = await self._call("GET", path, f"find the zone {name}", allowed=(404,))
         if answer.status != 404:
             return HostedZone(name, name)
@@ -181,23 +177,18 @@ class Azure(DnsHost):
         name = edits[0].name
         what = f"change the TXT record {name}"
         relative = name.removesuffix(f".{zone.name}") if name != zone.name else "@"
-        path = f"/{self._kind.zones}/{quote(zone.id, safe='')}/TXT/{quote(relative, safe='')}"
+        path = f"/{quote(zone.id, safe='')}/TXT/{quote(relative, safe='')}"
         there = await self._read(path, what)
         before: list[dict[str, Any]] = there.properties.get(self._kind.records, []) if there else []
-        after = {"".join(record.get("value", ())): record for record in before}
-        for edit in edits:
-            if edit.adds:
-                after.setdefault(edit.value, {"value": [edit.value]})
-            else:
-                after.pop(edit.value, None)
-        if len(after) == len(before) and list(after.values()) == before:
+        after = edited(before, name, edits, make=_record, value_of=_value_of)
+        if after == before:
             return ""
         condition = (("if-match", there.etag),) if there else (("if-none-match", "*"),)
         if after:
             # Properties that are not changed, e.g. metadata, are kept.
             kept = there.properties if there else {self._kind.ttl: _TTL_S}
             writable = {key: kept[key] for key in (self._kind.ttl, "metadata") if key in kept}
-            body = {"properties": {**writable, self._kind.records: list(after.values())}}
+            body = {"properties": {**writable, self._kind.records: after}}
             answer = await self._call("PUT", path, what, body=body, headers=condition, allowed=_JUDGED)
         else:
             answer = await self._call("DELETE", path, what, headers=condition, allowed=_JUDGED)
@@ -221,23 +212,23 @@ class Azure(DnsHost):
         path: str,
         what: str,
         *,
-        query: dict[str, str] | None = None,
+        query: Mapping[str, str] | None = None,
         body: object = None,
-        headers: tuple[tuple[str, str], ...] = (),
-        allowed: Sequence[int] = (),
+        headers: Headers = (),
+        allowed: Collection[int] = (),
     ) -> HttpAnswer:
-        async def send(token: str) -> HttpAnswer:
-            return await self._api.call(
-                method,
-                f"{self._group}{path}",
-                what=what,
-                query={"api-version": self._kind.version, **(query or {})},
-                body=body,
-                headers=(("authorization", f"Bearer {token}"), *headers),
-                allowed=allowed,
-            )
+        query = {"api-version": self._kind.version, **(query or {})}
+        return await self._api.call(
+            method, path, what, query=query, body=body, headers=headers, allowed=allowed
+        )
 
-        return await self._tokens.use(send)
+
+def _record(value: str) -> dict[str, Any]:
+    return {"value": [value]}
+
+
+def _value_of(record: dict[str, Any]) -> str:
+    return "".join(record.get("value", ()))
 
 
 def _answer(answer: HttpAnswer) -> _Failure:

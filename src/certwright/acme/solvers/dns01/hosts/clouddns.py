@@ -26,9 +26,8 @@ from certwright.acme.solvers.dns01.hosts.api import (
     Endpoint,
     HostApi,
     Login,
-    TokenCache,
-    failure_in,
     oauth_reason,
+    reason_at,
 )
 from certwright.acme.solvers.dns01.hosts.contract import (
     DnsHost,
@@ -38,8 +37,11 @@ from certwright.acme.solvers.dns01.hosts.contract import (
     HostedZone,
     Outside,
     ZoneGone,
+    edited,
+    quoted,
+    unquoted,
 )
-from certwright.kit.outgoing import HttpAnswer, ServerRules
+from certwright.kit.outgoing import ServerRules
 from certwright.pki.errors import BadKey
 from certwright.pki.keys import load_private_key
 
@@ -100,18 +102,17 @@ class MetadataServer:
     async def fetch(self, outside: Outside) -> AccessToken:
         api = HostApi("Google's metadata server", self.metadata, outside, explain=oauth_reason)
         what = "get a token of the service account"
-        answer = await api.call(
-            "GET",
-            "/computeMetadata/v1/instance/service-accounts/default/token",
-            what=what,
-            query={"scopes": _SCOPE},
-            headers=(("metadata-flavor", "Google"),),
-        )
+        path = "/computeMetadata/v1/instance/service-accounts/default/token"
+        headers = (("metadata-flavor", "Google"),)
+        answer = await api.call("GET", path, what, query={"scopes": _SCOPE}, headers=headers)
         return api.token(answer, what)
 
 
 def _encoded(data: bytes) -> str:
     return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+_reason: Final = reason_at("error", "message")
 
 
 class _Zone(msgspec.Struct, rename="camel"):
@@ -140,14 +141,6 @@ class _Change(msgspec.Struct):
     status: str
 
 
-class _Error(msgspec.Struct):
-    message: str = ""
-
-
-class _Failure(msgspec.Struct):
-    error: _Error = msgspec.field(default_factory=_Error)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CloudDnsSettings:
     """`zone` has the name of the managed zone as its ID."""
@@ -165,17 +158,18 @@ class CloudDns(DnsHost):
     edits_together = EditsTogether(_MOST_EDITS)
 
     def __init__(self, settings: CloudDnsSettings, outside: Outside) -> None:
-        self._api = HostApi("Cloud DNS", settings.endpoint, outside, explain=_reason)
-        self._tokens = TokenCache(lambda: settings.login.fetch(outside), outside.now)
-        self._zones = f"/dns/v1/projects/{quote(settings.project, safe='')}/managedZones"
+        zones = f"/dns/v1/projects/{quote(settings.project, safe='')}/managedZones"
+        self._api = HostApi(
+            "Cloud DNS", settings.endpoint, outside, base=zones, login=settings.login, explain=_reason
+        )
 
     async def verify(self) -> None:
-        await self._call("GET", "", "list the managed zones", query={"maxResults": "1"})
+        await self._api.call("GET", "", "list the managed zones", query={"maxResults": "1"})
 
     async def find_zone(self, name: str) -> HostedZone | None:
         """See `DnsHost`. A private zone is not visible to a CA."""
         what = f"find the zone {name}"
-        answer = await self._call("GET", "", what, query={"dnsName": f"{name}."})
+        answer = await self._api.call("GET", "", what, query={"dnsName": f"{name}."})
         zones = self._api.parse(answer, _Zones, what).managed_zones
         public = [zone for zone in zones if zone.visibility == "public" and zone.dns_name == f"{name}."]
         return HostedZone(name, public[0].name) if public else None
@@ -195,7 +189,9 @@ class CloudDns(DnsHost):
     async def is_pending(self, change: str) -> bool:
         zone, _, number = change.rpartition("/")
         what = "report the state of a change"
-        answer = await self._call("GET", f"/{quote(zone, safe='')}/changes/{quote(number, safe='')}", what)
+        answer = await self._api.call(
+            "GET", f"/{quote(zone, safe='')}/changes/{quote(number, safe='')}", what
+        )
         return self._api.parse(answer, _Change, what).status != "done"
 
     async def _send(
@@ -206,7 +202,7 @@ class CloudDns(DnsHost):
         what = f"change the TXT records {', '.join(names)}"
         body: dict[str, Any] = {"additions": additions, "deletions": removals}
         path = f"/{quote(zone.id, safe='')}/changes"
-        answer = await self._call("POST", path, what, body=body, allowed=_CONFLICTS)
+        answer = await self._api.call("POST", path, what, body=body, allowed=_CONFLICTS)
         if answer.status < 300:
             return self._api.parse(answer, _Change, what)
         if answer.status == 404 and "managedZone" in _reason(answer):
@@ -221,53 +217,22 @@ class CloudDns(DnsHost):
         for name in dict.fromkeys(edit.name for edit in edits):
             what = f"read the TXT record {name}"
             path = f"/{quote(zone.id, safe='')}/rrsets"
-            answer = await self._call(
-                "GET", path, what, query={"name": f"{name}.", "type": "TXT"}, allowed=(404,)
-            )
-            if answer.status == 404:
-                raise ZoneGone(str(self._api.failure(answer, what)))
+            query = {"name": f"{name}.", "type": "TXT"}
+            answer = await self._api.call("GET", path, what, query=query, gone=(404,))
             record_sets = self._api.parse(answer, _RecordSets, what).rrsets
             there = next(
                 (record for record in record_sets if record.type == "TXT" and record.name == f"{name}."), None
             )
             before = there.rrdatas if there is not None else []
-            values = dict.fromkeys(before)
-            for edit in edits:
-                if edit.name == name and edit.adds:
-                    values[_quoted(edit.value)] = None
-                elif edit.name == name:
-                    values.pop(_quoted(edit.value), None)
-            if list(values) == before:
+            values = edited(before, name, edits, make=quoted, value_of=unquoted)
+            if values == before:
                 continue
             if there is not None:
                 removals.append(there)
             if values:
                 ttl = there.ttl if there is not None else _TTL_S
-                additions.append(_RecordSet(f"{name}.", ttl=ttl, rrdatas=list(values)))
+                additions.append(_RecordSet(f"{name}.", ttl=ttl, rrdatas=values))
         return additions, removals
-
-    async def _call(
-        self,
-        method: str,
-        path: str,
-        what: str,
-        *,
-        query: dict[str, str] | None = None,
-        body: object = None,
-        allowed: Sequence[int] = (),
-    ) -> HttpAnswer:
-        async def send(token: str) -> HttpAnswer:
-            return await self._api.call(
-                method,
-                f"{self._zones}{path}",
-                what=what,
-                query=query,
-                body=body,
-                headers=(("authorization", f"Bearer {token}"),),
-                allowed=allowed,
-            )
-
-        return await self._tokens.use(send)
 
 
 def _alone(edits: Sequence[Edit]) -> tuple[list[_RecordSet], list[_RecordSet]]:
@@ -276,17 +241,9 @@ def _alone(edits: Sequence[Edit]) -> tuple[list[_RecordSet], list[_RecordSet]]:
     removals: dict[str, list[str]] = {}
     for edit in edits:
         values = (additions if edit.adds else removals).setdefault(edit.name, [])
-        if _quoted(edit.value) not in values:
-            values.append(_quoted(edit.value))
+        if quoted(edit.value) not in values:
+            values.append(quoted(edit.value))
     return (
         [_RecordSet(f"{name}.", rrdatas=values) for name, values in additions.items()],
         [_RecordSet(f"{name}.", rrdatas=values) for name, values in removals.items()],
     )
-
-
-def _quoted(value: str) -> str:
-    return f'"{value}"'
-
-
-def _reason(answer: HttpAnswer) -> str:
-    return failure_in(answer, _Failure).error.message

@@ -21,6 +21,8 @@ from certwright.acme.solvers.dns01.hosts.contract import (
     HostedZone,
     Outside,
     ZoneGone,
+    quoted,
+    unquoted,
 )
 from certwright.kit.outgoing import HttpAnswer
 from certwright.kube.util.caches import Lru
@@ -94,12 +96,10 @@ class Cloudflare(DnsHost):
     edits_together = EditsTogether(_PAGE, of_one_name=True)
 
     def __init__(self, settings: CloudflareSettings, outside: Outside) -> None:
-        self._api = HostApi("Cloudflare", settings.endpoint, outside, explain=_reason)
-        self._headers: Headers
-        if settings.token:
-            self._headers = (("authorization", f"Bearer {settings.token}"),)
-        else:
-            self._headers = (("x-auth-email", settings.email), ("x-auth-key", settings.key))
+        headers: Headers = (("authorization", f"Bearer {settings.token}"),)
+        if not settings.token:
+            headers = (("x-auth-email", settings.email), ("x-auth-key", settings.key))
+        self._api = HostApi("Cloudflare", settings.endpoint, outside, headers=headers, explain=_reason)
         # The IDs of records that this process has added spare a request when they are removed.
         self._ids: Lru[tuple[str, str, str], str] = Lru(_IDS_KEPT)
 
@@ -114,25 +114,22 @@ class Cloudflare(DnsHost):
         for edit in edits:
             if edit.adds:
                 what = f"add the TXT record {edit.name}"
-                record = {"type": "TXT", "name": edit.name, "content": f'"{edit.value}"', "ttl": _TTL_S}
+                record = {"type": "TXT", "name": edit.name, "content": quoted(edit.value), "ttl": _TTL_S}
                 answer = await self._call("POST", _records(zone), what, body=record, expected=_EXISTS)
                 if answer.status < 300:
                     made = self._api.parse(answer, _Made, what).result
                     self._ids.put((zone.id, edit.name, edit.value), made.id)
             else:
-                await self._remove(zone, edit)
+                what = f"remove the TXT record {edit.name}"
+                known = self._ids.get((zone.id, edit.name, edit.value))
+                for number in [known] if known is not None else await self._find(zone, edit, what):
+                    await self._call("DELETE", f"{_records(zone)}/{number}", what, expected={_NO_RECORD})
+                self._ids.drop((zone.id, edit.name, edit.value))
         return ""
 
     async def _zones(self, query: dict[str, str], what: str) -> list[_Zone]:
         answer = await self._call("GET", "/zones", what, query=query)
         return self._api.parse(answer, _Zones, what).result
-
-    async def _remove(self, zone: HostedZone, edit: Edit) -> None:
-        what = f"remove the TXT record {edit.name}"
-        known = self._ids.get((zone.id, edit.name, edit.value))
-        for number in [known] if known is not None else await self._find(zone, edit, what):
-            await self._call("DELETE", f"{_records(zone)}/{number}", what, expected={_NO_RECORD})
-        self._ids.drop((zone.id, edit.name, edit.value))
 
     async def _find(self, zone: HostedZone, edit: Edit, what: str) -> list[str]:
         record_ids: list[str] = []
@@ -141,7 +138,7 @@ class Cloudflare(DnsHost):
             query = {"type": "TXT", "name": edit.name, "per_page": str(_PAGE), "page": str(page)}
             answer = await self._call("GET", _records(zone), what, query=query)
             listed = self._api.parse(answer, _Records, what)
-            record_ids += [record.id for record in listed.result if record.content.strip('"') == edit.value]
+            record_ids += [record.id for record in listed.result if unquoted(record.content) == edit.value]
             page, pages = page + 1, min(listed.result_info.total_pages, _MOST_PAGES)
         return record_ids
 
@@ -156,9 +153,7 @@ class Cloudflare(DnsHost):
         expected: Collection[int] = (),
     ) -> HttpAnswer:
         """As `HostApi.call`; an answer with a code in `expected` is returned, too."""
-        answer = await self._api.call(
-            method, path, what=what, query=query, body=body, headers=self._headers, allowed=_JUDGED_BY_CODE
-        )
+        answer = await self._api.call(method, path, what, query=query, body=body, allowed=_JUDGED_BY_CODE)
         if answer.status < 300:
             return answer
         codes = {error.code for error in _errors(answer)}

@@ -9,14 +9,16 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from asyncio import Semaphore
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import Field, dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, ClassVar, Final, Protocol
+from typing import Any, ClassVar, Final, Protocol, TypeVar
 
 from certwright.acme.solvers.contract import SolverError
 from certwright.kit.outgoing import HttpClient, ServerRules
+
+T = TypeVar("T")
 
 _TIMEOUT_S: Final = 60.0
 # At 40 MB each.
@@ -90,6 +92,35 @@ class Edit:
     name: str
     value: str
     adds: bool
+
+
+def quoted(value: str) -> str:
+    """A TXT value as it is in zone files."""
+    return f'"{value}"'
+
+
+def unquoted(text: str) -> str:
+    """The value of a TXT record that some APIs return with quotes, and others without."""
+    return text.strip('"')
+
+
+def edited(
+    before: Iterable[T],
+    name: str,
+    edits: Sequence[Edit],
+    *,
+    make: Callable[[str], T],
+    value_of: Callable[[T], str],
+) -> list[T]:
+    """The records of a name after the edits of this name. `make` makes the record of a value, `value_of` is
+    its inverse."""
+    after = {value_of(record): record for record in before}
+    for edit in edits:
+        if edit.name == name and edit.adds:
+            after.setdefault(edit.value, make(edit.value))
+        elif edit.name == name:
+            after.pop(edit.value, None)
+    return list(after.values())
 
 
 @dataclass(frozen=True, slots=True)

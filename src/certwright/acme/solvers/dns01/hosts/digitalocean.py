@@ -12,16 +12,14 @@ from urllib.parse import parse_qs, quote, urlsplit
 
 import msgspec
 
-from certwright.acme.solvers.dns01.hosts.api import Endpoint, HostApi, failure_in
+from certwright.acme.solvers.dns01.hosts.api import Endpoint, HostApi, reason_at
 from certwright.acme.solvers.dns01.hosts.contract import (
     DnsHost,
     Edit,
     EditsTogether,
     HostedZone,
     Outside,
-    ZoneGone,
 )
-from certwright.kit.outgoing import HttpAnswer
 
 ENDPOINT: Final = Endpoint("https://api.digitalocean.com/v2")
 _TTL_S: Final = 30
@@ -47,10 +45,6 @@ class _Records(msgspec.Struct):
     links: _Links = msgspec.field(default_factory=_Links)
 
 
-class _Failure(msgspec.Struct):
-    message: str = ""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DigitalOceanSettings:
     """A personal access token with the scopes for domains."""
@@ -67,16 +61,16 @@ class DigitalOcean(DnsHost):
     edits_together = EditsTogether(_PAGE, of_one_name=True)
 
     def __init__(self, settings: DigitalOceanSettings, outside: Outside) -> None:
-        self._api = HostApi("DigitalOcean", settings.endpoint, outside, explain=_reason)
-        self._headers = (("authorization", f"Bearer {settings.token}"),)
+        headers = (("authorization", f"Bearer {settings.token}"),)
+        explain = reason_at("message")
+        self._api = HostApi("DigitalOcean", settings.endpoint, outside, headers=headers, explain=explain)
 
     async def verify(self) -> None:
-        await self._call("GET", "/domains", "list the domains", query={"per_page": "1"})
+        await self._api.call("GET", "/domains", "list the domains", query={"per_page": "1"})
 
     async def find_zone(self, name: str) -> HostedZone | None:
-        answer = await self._call(
-            "GET", f"/domains/{quote(name, safe='')}", f"find the domain {name}", allowed=(404,)
-        )
+        path = f"/domains/{quote(name, safe='')}"
+        answer = await self._api.call("GET", path, f"find the domain {name}", allowed=(404,))
         return HostedZone(name, name) if answer.status != 404 else None
 
     async def apply(self, zone: HostedZone, edits: Sequence[Edit]) -> str:
@@ -85,17 +79,14 @@ class DigitalOcean(DnsHost):
         for edit in edits:
             numbers = [record.id for record in there if record.data == edit.value]
             if edit.adds and not numbers:
-                await self._add(zone, edit)
+                relative = name[: -len(zone.name) - 1] if name != zone.name else "@"
+                record = {"type": "TXT", "name": relative, "data": edit.value, "ttl": _TTL_S}
+                await self._api.call("POST", _records(zone), f"add the TXT record {name}", body=record)
             elif not edit.adds:
                 for number in numbers:
                     what = f"remove the TXT record {name}"
-                    await self._call("DELETE", f"{_records(zone)}/{number}", what, allowed=(404,))
+                    await self._api.call("DELETE", f"{_records(zone)}/{number}", what, allowed=(404,))
         return ""
-
-    async def _add(self, zone: HostedZone, edit: Edit) -> None:
-        relative = edit.name[: -len(zone.name) - 1] if edit.name != zone.name else "@"
-        record = {"type": "TXT", "name": relative, "data": edit.value, "ttl": _TTL_S}
-        await self._call("POST", _records(zone), f"add the TXT record {edit.name}", body=record)
 
     async def _list(self, zone: HostedZone, name: str) -> list[_Record]:
         """All TXT records of a name: only the filtered list is complete, and it may have several pages."""
@@ -104,9 +95,7 @@ class DigitalOcean(DnsHost):
         page = "1"
         for _ in range(_MOST_PAGES):
             query = {"type": "TXT", "name": name, "per_page": str(_PAGE), "page": page}
-            answer = await self._call("GET", _records(zone), what, query=query, allowed=(404,))
-            if answer.status == 404:
-                raise ZoneGone(str(self._api.failure(answer, what)))
+            answer = await self._api.call("GET", _records(zone), what, query=query, gone=(404,))
             listed = self._api.parse(answer, _Records, what)
             records += listed.domain_records
             # Only the number: the URL as such would be followed with the token.
@@ -116,24 +105,6 @@ class DigitalOcean(DnsHost):
             page = following
         return records
 
-    async def _call(
-        self,
-        method: str,
-        path: str,
-        what: str,
-        *,
-        query: dict[str, str] | None = None,
-        body: object = None,
-        allowed: Sequence[int] = (),
-    ) -> HttpAnswer:
-        return await self._api.call(
-            method, path, what=what, query=query, body=body, headers=self._headers, allowed=allowed
-        )
-
 
 def _records(zone: HostedZone) -> str:
     return f"/domains/{quote(zone.id, safe='')}/records"
-
-
-def _reason(answer: HttpAnswer) -> str:
-    return failure_in(answer, _Failure).message

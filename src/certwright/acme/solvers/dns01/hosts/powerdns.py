@@ -22,9 +22,10 @@ from certwright.acme.solvers.dns01.hosts.contract import (
     EditsTogether,
     HostedZone,
     Outside,
-    ZoneGone,
+    edited,
+    quoted,
+    unquoted,
 )
-from certwright.kit.outgoing import HttpAnswer
 
 _TTL_S: Final = 60
 _MOST_EDITS: Final = 500
@@ -71,9 +72,9 @@ class PowerDns(DnsHost):
 
     def __init__(self, settings: PowerDnsSettings, outside: Outside) -> None:
         # An object names the endpoint: its answers are not quoted.
-        self._api = HostApi("PowerDNS", settings.endpoint, outside)
-        self._headers = (("x-api-key", settings.key),)
-        self._server = f"/api/v1/servers/{quote(settings.server_id, safe='')}"
+        base = f"/api/v1/servers/{quote(settings.server_id, safe='')}"
+        headers = (("x-api-key", settings.key),)
+        self._api = HostApi("PowerDNS", settings.endpoint, outside, base=base, headers=headers)
         self._extends: bool | None = None
 
     async def verify(self) -> None:
@@ -83,14 +84,8 @@ class PowerDns(DnsHost):
         what = f"find the zone {name}"
         # A record set that cannot exist: without it the answer contains the whole zone.
         query = {"rrset_name": f"_.{name}.", "rrset_type": "TXT"}
-        answer = await self._api.call(
-            "GET",
-            f"{self._server}/zones/{quote(name, safe='')}.",
-            what=what,
-            query=query,
-            headers=self._headers,
-            allowed=(404, 422),
-        )
+        path = f"/zones/{quote(name, safe='')}."
+        answer = await self._api.call("GET", path, what, query=query, allowed=(404, 422))
         if answer.status in (404, 422):
             return None
         return HostedZone(name, self._api.parse(answer, _Zone, what).id)
@@ -98,20 +93,20 @@ class PowerDns(DnsHost):
     async def apply(self, zone: HostedZone, edits: Sequence[Edit]) -> str:
         if await self._can_extend():
             sets = [
-                _change(edit.name, "EXTEND" if edit.adds else "PRUNE", [_Record(_quoted(edit.value))])
+                _change(edit.name, "EXTEND" if edit.adds else "PRUNE", [_record(edit.value)])
                 for edit in edits
             ]
         else:
             sets = await self._replaced(zone, edits)
         if sets:
             what = f"change the TXT records {', '.join(sorted({edit.name for edit in edits}))}"
-            await self._call(zone, "PATCH", what, body={"rrsets": sets})
+            await self._api.call("PATCH", _path(zone), what, body={"rrsets": sets}, gone=(404,))
         return ""
 
     async def _can_extend(self) -> bool:
         if self._extends is None:
             what = "report its version"
-            answer = await self._api.call("GET", self._server, what=what, headers=self._headers)
+            answer = await self._api.call("GET", "", what)
             major = self._api.parse(answer, _Server, what).version.partition(".")[0]
             self._extends = major.isdigit() and int(major) >= _EXTENDS_SINCE
         return self._extends
@@ -121,48 +116,33 @@ class PowerDns(DnsHost):
         sets = []
         for name in dict.fromkeys(edit.name for edit in edits):
             before = await self._read(zone, name)
-            after = {record.content: record for record in before.records}
-            for edit in edits:
-                if edit.name == name and edit.adds:
-                    after.setdefault(_quoted(edit.value), _Record(_quoted(edit.value)))
-                elif edit.name == name:
-                    after.pop(_quoted(edit.value), None)
-            if list(after.values()) != before.records:
-                change = "REPLACE" if after else "DELETE"
-                sets.append(_change(name, change, list(after.values()), before.ttl))
+            after = edited(before.records, name, edits, make=_record, value_of=_value_of)
+            if after != before.records:
+                sets.append(_change(name, "REPLACE" if after else "DELETE", after, before.ttl))
         return sets
 
     async def _read(self, zone: HostedZone, name: str) -> _RecordSet:
         what = f"read the TXT records {name}"
         query = {"rrset_name": f"{name}.", "rrset_type": "TXT"}
-        answer = await self._call(zone, "GET", what, query=query)
+        answer = await self._api.call("GET", _path(zone), what, query=query, gone=(404,))
         for record_set in self._api.parse(answer, _Zone, what).rrsets:
             # Servers before 4.6 ignore the query and answer with the whole zone.
             if record_set.type == "TXT" and record_set.name.rstrip(".").lower() == name.lower():
                 return record_set
         return _RecordSet(f"{name}.", "TXT")
 
-    async def _call(
-        self,
-        zone: HostedZone,
-        method: str,
-        what: str,
-        *,
-        query: dict[str, str] | None = None,
-        body: object = None,
-    ) -> HttpAnswer:
-        path = f"{self._server}/zones/{quote(zone.id, safe='')}"
-        answer = await self._api.call(
-            method, path, what=what, query=query, body=body, headers=self._headers, allowed=(404,)
-        )
-        if answer.status == 404:
-            raise ZoneGone(str(self._api.failure(answer, what)))
-        return answer
-
 
 def _change(name: str, change: str, records: Sequence[_Record], ttl: int = _TTL_S) -> dict[str, Any]:
     return {"name": f"{name}.", "type": "TXT", "ttl": ttl, "changetype": change, "records": records}
 
 
-def _quoted(value: str) -> str:
-    return f'"{value}"'
+def _record(value: str) -> _Record:
+    return _Record(quoted(value))
+
+
+def _value_of(record: _Record) -> str:
+    return unquoted(record.content)
+
+
+def _path(zone: HostedZone) -> str:
+    return f"/zones/{quote(zone.id, safe='')}"

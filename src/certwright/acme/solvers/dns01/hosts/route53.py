@@ -29,6 +29,9 @@ from certwright.acme.solvers.dns01.hosts.contract import (
     Outside,
     Throttled,
     ZoneGone,
+    edited,
+    quoted,
+    unquoted,
 )
 from certwright.kit.aws.errors import AwsDenied, AwsError, AwsRefused, AwsThrottled
 from certwright.kit.aws.service import (
@@ -191,10 +194,16 @@ class Route53(DnsHost):
         """Send a batch. Returns its ID if it is pending. Raises `_BatchRefused`, `SolverError`."""
         names = sorted({change.record.name for change in changes})
         what = f"change the TXT records {', '.join(names[:5])}" + (", …" if len(names) > 5 else "")
-        body = _batch(changes)
-        request = AwsRequest(
-            "POST", f"{_API}{_path(zone)}/rrset/", (("content-type", "text/xml"),), body.encode()
+        content = "".join(
+            f"<Change><Action>{change.action}</Action>{_element(change.record)}</Change>"
+            for change in changes
         )
+        body = (
+            f'<?xml version="1.0" encoding="UTF-8"?><ChangeResourceRecordSetsRequest xmlns="{_NAMESPACE}">'
+            f"<ChangeBatch><Changes>{content}</Changes></ChangeBatch></ChangeResourceRecordSetsRequest>"
+        )
+        headers = (("content-type", "text/xml"),)
+        request = AwsRequest("POST", f"{_API}{_path(zone)}/rrset/", headers, body.encode())
         answer = await self._call(request, what, ("InvalidChangeBatch",))
         if answer.code:
             raise _BatchRefused(str(self._service.failure(answer, what)))
@@ -240,7 +249,7 @@ class Route53(DnsHost):
 
 def _alone(edit: Edit) -> _Change:
     """The change if no simple record is at the name."""
-    value = f'"{edit.value}"'
+    value = quoted(edit.value)
     return _Change("UPSERT" if edit.adds else "DELETE", _Record(edit.name, (value,), identifier=value))
 
 
@@ -249,18 +258,13 @@ def _needed(records: Sequence[_Record], edits: Sequence[Edit]) -> list[_Change]:
     name = edits[0].name
     simple = next((record for record in records if not record.identifier and record.values), None)
     if simple is not None:
-        values = dict.fromkeys(simple.values)
-        for edit in edits:
-            if edit.adds:
-                values[f'"{edit.value}"'] = None
-            else:
-                values.pop(f'"{edit.value}"', None)
-        if tuple(values) == simple.values:
+        values = tuple(edited(simple.values, name, edits, make=quoted, value_of=unquoted))
+        if values == simple.values:
             return []
         # The deletion fails unless the record is still what was read.
         changes = [_Change("DELETE", simple)]
         if values:
-            changes.append(_Change("CREATE", _Record(simple.name, tuple(values), simple.ttl)))
+            changes.append(_Change("CREATE", _Record(simple.name, values, simple.ttl)))
         return changes
     if not all(record.is_multivalue for record in records) and any(edit.adds for edit in edits):
         raise SolverError(
@@ -269,24 +273,13 @@ def _needed(records: Sequence[_Record], edits: Sequence[Edit]) -> list[_Change]:
         )
     changes = []
     for edit in edits:
-        there = [
-            record for record in records if record.is_multivalue and record.values == (f'"{edit.value}"',)
-        ]
+        value = (quoted(edit.value),)
+        there = [record for record in records if record.is_multivalue and record.values == value]
         if edit.adds and not there:
             changes.append(_alone(edit))
         elif not edit.adds:
             changes += [_Change("DELETE", record) for record in there]
     return changes
-
-
-def _batch(changes: Sequence[_Change]) -> str:
-    content = "".join(
-        f"<Change><Action>{change.action}</Action>{_element(change.record)}</Change>" for change in changes
-    )
-    return (
-        f'<?xml version="1.0" encoding="UTF-8"?><ChangeResourceRecordSetsRequest xmlns="{_NAMESPACE}">'
-        f"<ChangeBatch><Changes>{content}</Changes></ChangeBatch></ChangeResourceRecordSetsRequest>"
-    )
 
 
 def _element(record: _Record) -> str:
