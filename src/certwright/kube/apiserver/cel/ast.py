@@ -1,4 +1,4 @@
-"""AST of a checked CEL expression, decoded from the library's message.
+"""AST of a checked CEL expression, as the library's messages.
 
 Source: cel-spec `proto/cel/expr/checked.proto` and `syntax.proto` (numbers of messages and fields).
 """
@@ -9,109 +9,12 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any, NamedTuple
 
-import msgspec
-from msgspec.structs import replace
-
 from certwright.kube.apiserver.cel.overloads import (
     descriptor,
     descriptor_pb2,
     descriptor_pool,
     message_factory,
 )
-
-# --- what there is -----------------------------------------------------------------------------------------
-
-
-class Type(NamedTuple):
-    """The type of a node: `string`, `list` of its parameter, `struct` for messages of that name, …"""
-
-    kind: str
-    name: str = ""
-    parameters: tuple[Type, ...] = ()
-
-
-class Part(msgspec.Struct, frozen=True):
-    """A node of an expression. `key` is its key in the tables of `Tree`."""
-
-    key: int
-
-
-class Constant(Part, frozen=True):
-    """A literal; for any type but text, bytes and integer only its kind is kept."""
-
-    value: str | bytes | int | None
-
-
-class Name(Part, frozen=True):
-    """A variable."""
-
-    name: str
-
-
-class Select(Part, frozen=True):
-    """A field selection, or the test whether the field is present."""
-
-    of: Part
-    field: str
-
-
-class Call(Part, frozen=True):
-    """A call of a function or operator; `target` is the receiver."""
-
-    function: str
-    target: Part | None
-    args: tuple[Part, ...]
-
-
-class MakeList(Part, frozen=True):
-    """A list literal."""
-
-    items: tuple[Part, ...]
-
-
-class MakeMap(Part, frozen=True):
-    """A map literal, with pairs of key and value."""
-
-    entries: tuple[tuple[Part, Part], ...]
-
-
-class MakeStruct(Part, frozen=True):
-    """A message literal, with the values of its fields."""
-
-    values: tuple[Part, ...]
-
-
-class Loop(Part, frozen=True):
-    """A comprehension: the expansion of the macros `all`, `exists`, `map` and the like."""
-
-    over: Part
-    start: Part
-    condition: Part
-    step: Part
-    result: Part
-
-
-class Tree(msgspec.Struct, frozen=True):
-    """An expression, and the types of its nodes."""
-
-    root: Part
-    types: dict[int, Type]
-    places: dict[int, int]
-    """The offsets, in characters, of nodes in the text."""
-
-    @property
-    def parts(self) -> Iterator[Part]:
-        """All nodes, the root first."""
-        return parts(self.root)
-
-    def type_of(self, part: Part) -> Type:
-        """The type of a node; `dyn` where it is unknown."""
-        return self.types.get(part.key, DYN)
-
-
-DYN = Type("dyn")
-
-# --- messages ----------------------------------------------------------------------------------------------
 
 # Fields that are not listed here stay as they are: protobuf keeps unknown fields.
 _MESSAGES: dict[str, dict[str, tuple[int, str]]] = {
@@ -190,7 +93,13 @@ def messages() -> dict[str, Any]:
     }
 
 
-# --- reading -----------------------------------------------------------------------------------------------
+class Tree(NamedTuple):
+    """An expression (a message `Expr`), and of its nodes by their ids: the types, as messages name them
+    (`list(string)`), and the offsets in the text, in characters."""
+
+    root: Any
+    types: dict[int, str]
+    places: dict[int, int]
 
 
 def read(serialized: bytes) -> Tree:
@@ -198,8 +107,8 @@ def read(serialized: bytes) -> Tree:
     classes = messages()
     checked = classes["Checked"].FromString(classes["Any"].FromString(serialized).value)
     return Tree(
-        _part(checked.root),
-        {entry.key: _type(entry.type) for entry in checked.types},
+        checked.root,
+        {entry.key: _type_name(entry.type) for entry in checked.types},
         {place.key: place.offset for place in checked.source.places},
     )
 
@@ -209,78 +118,55 @@ def inside(tree: Tree, skipped: int) -> Tree:
 
     `skipped`: the characters before its text.
     """
-    assert isinstance(tree.root, Loop), "cel.bind makes a comprehension"
+    assert tree.root.HasField("loop"), "cel.bind makes a comprehension"
     places = {key: place - skipped for key, place in tree.places.items()}
-    return replace(tree, root=tree.root.result, places=places)
+    return tree._replace(root=tree.root.loop.result, places=places)
 
 
-def parts(part: Part) -> Iterator[Part]:
-    """A node and all its descendants."""
-    yield part
-    for child in _children(part):
-        yield from parts(child)
+def parts(root: Any) -> Iterator[Any]:
+    """An expression and all its descendants, each before its own parts."""
+    waiting = [root]
+    while waiting:
+        part = waiting.pop()
+        yield part
+        for name in ("select", "call", "list", "struct", "loop"):
+            if part.HasField(name):
+                waiting += reversed(list(_children(getattr(part, name))))
 
 
-def _children(part: Part) -> tuple[Part, ...]:
-    match part:
-        case Select():
-            return (part.of,)
-        case Call():
-            return part.args if part.target is None else (part.target, *part.args)
-        case MakeList():
-            return part.items
-        case MakeMap():
-            return tuple(child for entry in part.entries for child in entry)
-        case MakeStruct():
-            return part.values
-        case Loop():
-            return part.over, part.start, part.condition, part.step, part.result
-    return ()
+def _children(node: Any) -> Iterator[Any]:
+    for field, value in node.ListFields():
+        if field.message_type is None:
+            continue
+        for child in value if field.is_repeated else (value,):
+            if field.message_type.name == "Entry":
+                yield from _children(child)
+            else:
+                yield child
 
 
 _PRIMITIVES = ("dyn", "bool", "int", "uint", "double", "string", "bytes")
 _WELL_KNOWN = ("dyn", "any", "timestamp", "duration")
 
 
-def _type(raw: Any) -> Type:
-    if raw.HasField("primitive") or raw.HasField("wrapper"):
-        return Type(_PRIMITIVES[raw.primitive or raw.wrapper])
-    if raw.HasField("well_known"):
-        return Type(_WELL_KNOWN[raw.well_known])
-    if raw.HasField("list"):
-        return Type("list", "", (_type(raw.list.item),))
-    if raw.HasField("map"):
-        return Type("map", "", (_type(raw.map.key), _type(raw.map.value)))
-    if raw.HasField("message"):
-        return Type("struct", raw.message)
-    if raw.HasField("parameter"):
-        return Type("parameter", raw.parameter)
-    if raw.HasField("abstract"):
-        return Type("abstract", raw.abstract.name, tuple(map(_type, raw.abstract.parameters)))
-    return Type("null") if raw.HasField("null") else DYN
-
-
-def _part(raw: Any) -> Part:
-    key = raw.id
-    if raw.HasField("name"):
-        return Name(key, raw.name.name)
-    if raw.HasField("select"):
-        return Select(key, _part(raw.select.operand), raw.select.field)
-    if raw.HasField("call"):
-        target = _part(raw.call.target) if raw.call.HasField("target") else None
-        return Call(key, raw.call.function, target, tuple(map(_part, raw.call.args)))
-    if raw.HasField("list"):
-        return MakeList(key, tuple(map(_part, raw.list.elements)))
-    if raw.HasField("struct"):
-        entries = raw.struct.entries
-        if raw.struct.name:
-            return MakeStruct(key, tuple(_part(entry.value) for entry in entries))
-        return MakeMap(key, tuple((_part(entry.key), _part(entry.value)) for entry in entries))
-    if raw.HasField("loop"):
-        loop = raw.loop
-        return Loop(key, *map(_part, (loop.range, loop.start, loop.condition, loop.step, loop.result)))
-    if raw.constant.HasField("text"):
-        return Constant(key, raw.constant.text)
-    if raw.constant.HasField("bytes"):
-        return Constant(key, raw.constant.bytes)
-    return Constant(key, raw.constant.integer if raw.constant.HasField("integer") else None)
+def _type_name(kind: Any) -> str:
+    fields = kind.ListFields()
+    if not fields:
+        return "dyn"
+    ((field, value),) = fields
+    match field.name:
+        case "primitive" | "wrapper":
+            return _PRIMITIVES[value]
+        case "well_known":
+            return _WELL_KNOWN[value]
+        case "list":
+            return f"list({_type_name(value.item)})"
+        case "map":
+            return f"map({_type_name(value.key)}, {_type_name(value.value)})"
+        case "abstract":
+            parameters = ", ".join(map(_type_name, value.parameters))
+            return f"{value.name}({parameters})" if parameters else value.name
+        case "message" | "parameter":
+            return str(value)
+        case _:
+            return "null"

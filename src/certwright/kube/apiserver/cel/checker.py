@@ -12,7 +12,6 @@ from typing import Any, ClassVar
 import msgspec
 
 from certwright.kube.apiserver.cel import ast, environment
-from certwright.kube.apiserver.cel import ast as cel_ast
 from certwright.kube.apiserver.cel import functions as cel_functions
 from certwright.kube.apiserver.cel.environment import (
     BINDINGS,
@@ -33,68 +32,50 @@ from certwright.kube.apiserver.cel.environment import (
 from certwright.kube.apiserver.cel.functions import Function
 from certwright.kube.apiserver.cel.overloads import cel, descriptor, descriptor_pb2
 
-AcceptsArgument = Callable[[str, object], bool]
-"""Whether a function accepts an argument."""
-
-_CHECKED = ("duration", "timestamp", "matches")
+_LITERALS = {"duration": "duration(value)", "timestamp": "timestamp(value)", "matches": "''.matches(value)"}
+"""Functions whose first argument is checked where it is a literal, and how."""
 _ANY_ITEMS = "format"  # its list of arguments may contain any types
 
 
-def literal_problems(tree: ast.Tree, holds: AcceptsArgument) -> list[tuple[int, str]]:
+def literal_problems(tree: ast.Tree) -> list[tuple[int, str]]:
     """An error: its offset in the text, and its message."""
-    parts = list(tree.parts)
-    errors: list[tuple[ast.Part, str]] = [
-        (part, f"invalid {name} argument")
-        for name in _CHECKED
-        for part in _literals(parts, name)
-        if not holds(name, part.value)
+    parts = list(ast.parts(tree.root))
+    errors: list[tuple[Any, str]] = [
+        (part.call.args[0], f"invalid {function} argument")
+        for function in _LITERALS
+        for part in parts
+        if part.call.function == function
+        and part.call.args
+        and part.call.args[0].constant.HasField("text")
+        and not _accepts_argument(function, part.call.args[0].constant.text)
     ]
-    exempt = set(_exempt(parts))
+    calls = [part for part in parts if part.call.function == _ANY_ITEMS]
+    exempt = {inner.id for call in calls for inner in ast.parts(call)}
     for part in parts:
-        if part.key not in exempt:
-            errors += _mixed(tree, part)
-    return [(tree.places.get(part.key, 0), text) for part, text in errors]
+        if part.id not in exempt:
+            entries = part.struct.entries if not part.struct.name else ()
+            errors += _unlike(tree, part.list.elements)[:1]
+            errors += _unlike(tree, [entry.key for entry in entries])
+            errors += _unlike(tree, [entry.value for entry in entries])
+    return [(tree.places.get(part.id, 0), text) for part, text in errors]
 
 
-def _literals(parts: list[ast.Part], function: str) -> Iterator[ast.Constant]:
-    for part in parts:
-        if isinstance(part, ast.Call) and part.function == function and part.args:
-            first = part.args[0]
-            if isinstance(first, ast.Constant) and isinstance(first.value, str):
-                yield first
+def _accepts_argument(function: str, value: str) -> bool:
+    try:
+        Expression(_LITERALS[function], ("value",)).run({"value": value})
+    except EvaluationError:
+        return False
+    return True
 
 
-def _exempt(parts: list[ast.Part]) -> Iterator[int]:
-    for part in parts:
-        if isinstance(part, ast.Call) and part.function == _ANY_ITEMS:
-            yield from (inner.key for inner in ast.parts(part))
-
-
-def _mixed(tree: ast.Tree, part: ast.Part) -> list[tuple[ast.Part, str]]:
-    """A list or map whose items have different types."""
-    if isinstance(part, ast.MakeList):
-        return _unlike(tree, part.items)[:1]
-    if isinstance(part, ast.MakeMap):
-        keys, values = zip(*part.entries, strict=True) if part.entries else ((), ())
-        return _unlike(tree, keys) + _unlike(tree, values)
-    return []
-
-
-def _unlike(tree: ast.Tree, items: tuple[ast.Part, ...]) -> list[tuple[ast.Part, str]]:
-    types = [tree.type_of(item) for item in items]
+def _unlike(tree: ast.Tree, items: Sequence[Any]) -> list[tuple[Any, str]]:
+    """The items of a list or map with another type than the first."""
+    types = [tree.types.get(item.id, "dyn") for item in items]
     return [
-        (item, f"expected type '{shown(types[0])}' but found '{shown(kind)}'")
+        (item, f"expected type '{types[0]}' but found '{kind}'")
         for item, kind in zip(items, types, strict=True)
         if kind != types[0]
     ]
-
-
-def shown(kind: ast.Type) -> str:
-    """A type as messages name it: `list(string)`."""
-    name = kind.name or kind.kind
-    if not kind.parameters:
-        return name
-    return f"{name}({', '.join(map(shown, kind.parameters))})"
 
 
 class Field(msgspec.Struct, frozen=True):
@@ -221,12 +202,12 @@ class Checked(msgspec.Struct, frozen=True):
     """The result of a check: the type of the expression's value, and the AST."""
 
     gives: str
-    tree: cel_ast.Tree
+    tree: ast.Tree
 
     @property
     def uses_old(self) -> bool:
         """Whether the expression uses `oldSelf`."""
-        names = (part.name for part in self.tree.parts if isinstance(part, cel_ast.Name))
+        names = (part.name.name for part in ast.parts(self.tree.root))
         return any(name.partition(".")[0] == "oldSelf" for name in names)
 
 
@@ -267,20 +248,9 @@ class Checker:
                 compiled = (self._plain if "has(" in expression else self._with_parts).compile(expression)
         except RuntimeError as error:
             raise CompileError(environment.of_refusal(str(error), wrapped=optional_old)) from None
-        tree = cel_ast.read(compiled.serialize())
+        tree = ast.read(compiled.serialize())
         if optional_old:
-            tree = cel_ast.inside(tree, text.index("\n") + 1)
-        if problems := literal_problems(tree, _accepts_argument):
+            tree = ast.inside(tree, text.index("\n") + 1)
+        if problems := literal_problems(tree):
             raise CompileError(environment.at_places(expression, problems))
         return Checked(compiled.return_type().name().lower(), tree)
-
-
-_LITERALS = {"matches": "''.matches(value)", "duration": "duration(value)", "timestamp": "timestamp(value)"}
-
-
-def _accepts_argument(function: str, value: object) -> bool:
-    try:
-        Expression(_LITERALS[function], ("value",)).run({"value": value})
-    except EvaluationError:
-        return False
-    return True

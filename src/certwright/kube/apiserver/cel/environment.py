@@ -356,13 +356,11 @@ def _carried(value: Carried) -> Any:
     return made(type=value.kind, raw=value.raw)
 
 
-def _selected(part: object) -> str:
+def _selected(part: Any) -> str:
     """The variable, or the field of a variable, that a part of an expression is; empty for any other part."""
-    if isinstance(part, cel_ast.Name):
-        return part.name
-    if isinstance(part, cel_ast.Select) and isinstance(part.of, cel_ast.Name):
-        return f"{part.of.name}.{part.field}"
-    return ""
+    if part.HasField("select") and part.select.operand.HasField("name"):
+        return f"{part.select.operand.name.name}.{part.select.field}"
+    return str(part.name.name)
 
 
 class Expression:
@@ -383,9 +381,9 @@ class Expression:
     def fields_of(self, variable: str) -> frozenset[str]:
         """The fields that the expression selects of a variable, or of its field, such as `request.kind`."""
         return frozenset(
-            part.field
-            for part in cel_ast.read(self._compiled.serialize()).parts
-            if isinstance(part, cel_ast.Select) and _selected(part.of) == variable
+            part.select.field
+            for part in cel_ast.parts(cel_ast.read(self._compiled.serialize()).root)
+            if part.HasField("select") and _selected(part.select.operand) == variable
         )
 
     def run(self, data: Mapping[str, Any], meter: Meter | None = None) -> Any:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, cast
 
-from certwright.kube.apiserver.cel.ast import messages
+from certwright.kube.apiserver.cel import ast
 from certwright.kube.apiserver.cel.functions import FUNCTIONS
 
 _PAUSE_EVERY_S, _PAUSE_S = 0.002, 0.001
@@ -99,10 +99,10 @@ RENAMED = {
 
 def rewrite(serialized: bytes) -> bytes | None:
     """The serialized expression with our functions in it; None without a change."""
-    classes = messages()
+    classes = ast.messages()
     outer = classes["Any"].FromString(serialized)
     checked = classes["Checked"].FromString(outer.value)
-    parts = list(_parts(checked.root))
+    parts = list(ast.parts(checked.root))
     last, changed = max(part.id for part in parts), set[int]()
     # Children first: the parts of a condition are copied into the new one.
     for part in reversed(parts):
@@ -124,28 +124,6 @@ def rewrite(serialized: bytes) -> bytes | None:
     checked.references.extend(kept)
     outer.value = checked.SerializeToString()
     return bytes(outer.SerializeToString())
-
-
-def _parts(root: Any) -> Iterator[Any]:
-    """An expression and all its descendants, each before its own parts."""
-    waiting = [root]
-    while waiting:
-        part = waiting.pop()
-        yield part
-        for name in ("select", "call", "list", "struct", "loop"):
-            if part.HasField(name):
-                waiting += _children(getattr(part, name))
-
-
-def _children(node: Any) -> Iterator[Any]:
-    for field, value in node.ListFields():
-        if field.message_type is None:
-            continue
-        for child in value if field.is_repeated else (value,):
-            if field.message_type.name == "Entry":
-                yield from _children(child)
-            else:
-                yield child
 
 
 Overload = tuple[tuple[str, ...], str, Callable[..., Any]]
