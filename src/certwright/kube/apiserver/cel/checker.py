@@ -6,13 +6,12 @@ Source: Kubernetes documentation, "Common Expression Language in Kubernetes", ty
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import msgspec
 
 from certwright.kube.apiserver.cel import ast, environment
-from certwright.kube.apiserver.cel import functions as cel_functions
 from certwright.kube.apiserver.cel.environment import (
     BINDINGS,
     DURATION,
@@ -29,8 +28,15 @@ from certwright.kube.apiserver.cel.environment import (
     overload,
     type_named,
 )
-from certwright.kube.apiserver.cel.functions import Function
-from certwright.kube.apiserver.cel.overloads import cel, descriptor, descriptor_pb2
+from certwright.kube.apiserver.cel.functions import FUNCTIONS
+from certwright.kube.apiserver.cel.overloads import (
+    ANY,
+    CARRIERS,
+    Function,
+    cel,
+    descriptor,
+    descriptor_pb2,
+)
 
 _LITERALS = {"duration": "duration(value)", "timestamp": "timestamp(value)", "matches": "''.matches(value)"}
 """Functions whose first argument is checked where it is a literal, and how."""
@@ -168,13 +174,13 @@ def _declared(name: str, function: Function, kinds: Sequence[str]) -> Iterator[A
     """A function's overload, or one for each of `kinds` where it takes any."""
 
     def named(kind: str) -> str:
-        return f"{PACKAGE}.{kind}" if kind in cel_functions.CARRIERS else kind
+        return f"{PACKAGE}.{kind}" if kind in CARRIERS else kind
 
     takes, gives = [named(kind) for kind in function.takes], named(function.gives)
-    if cel_functions.ANY not in takes:
+    if ANY not in takes:
         yield overload(name, takes, gives, function)
         return
-    any_type, listed = cel_functions.ANY, f"list({cel_functions.ANY})"
+    any_type, listed = ANY, f"list({ANY})"
     for any_kind in kinds:
         meant = {any_type: any_kind, listed: f"list({any_kind})"}
         yield overload(name, [meant.get(kind, kind) for kind in takes], gives, function)
@@ -219,7 +225,7 @@ class Checker:
         kinds = (*_KINDS, *messages)
         declared = [
             cel.FunctionDecl(name, [made for f in functions for made in _declared(name, f, kinds)])
-            for name, functions in cel_functions.FUNCTIONS.items()
+            for name, functions in FUNCTIONS.items()
         ]
         extension = cel.CelExtension("kubernetes", [*declared, *_comparisons()])
         # The longest known name wins, so these hide the fields of the same name.

@@ -22,16 +22,20 @@ from functools import cache
 from typing import Any
 
 from certwright.kube.apiserver.cel import ast as cel_ast
-from certwright.kube.apiserver.cel import functions as cel_functions
-from certwright.kube.apiserver.cel.functions import Carried, Function
+from certwright.kube.apiserver.cel.functions import FUNCTIONS
 from certwright.kube.apiserver.cel.limits import RENAMED, REPLACEMENTS, TICK, Meter, metered, rewrite, tick
 from certwright.kube.apiserver.cel.overloads import (
+    ANY,
+    CARRIERS,
+    Carried,
+    Function,
     cel,
     descriptor,
     descriptor_pb2,
     descriptor_pool,
     duration_pb2,
     message_factory,
+    plain,
     struct_pb2,
     timestamp_pb2,
     wrappers_pb2,
@@ -201,7 +205,7 @@ def _carriers_file() -> Any:
     library distinguishes overloads by kind only, and all messages are of one kind.
     """
     file = descriptor_pb2.FileDescriptorProto(name="kubernetes.proto", package=PACKAGE, syntax="proto3")
-    for name in cel_functions.CARRIERS:
+    for name in CARRIERS:
         file.message_type.add(name=name)
     value = file.message_type.add(name=_VALUE)
     types = descriptor.FieldDescriptor
@@ -223,45 +227,30 @@ def overload(name: str, takes: Sequence[str], gives: str, function: Function, ru
 
 
 def _for_runs(pool: Any) -> Any:
-    """The functions at run time: overloads that become indistinguishable are merged."""
+    """The functions at run time, where overloads that become indistinguishable are merged; `limits.py` tells
+    about those of ours."""
     made: Any = message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{PACKAGE}.{_VALUE}"))
+    ours = {TICK: [plain("bool", gives="bool", run=tick)]}
+    ours |= {RENAMED[name]: functions for name, functions in REPLACEMENTS.items()}
     return cel.CelExtension(
         "kubernetes",
         [
-            cel.FunctionDecl(name, _merged_overloads(name, functions, made))
-            for name, functions in cel_functions.FUNCTIONS.items()
-        ]
-        + [_inserts(), _tick(), *_replacements()],
+            *(
+                cel.FunctionDecl(name, _merged_overloads(name, functions, made))
+                for name, functions in FUNCTIONS.items()
+            ),
+            *(
+                cel.FunctionDecl(name, [overload(name, f.takes, f.gives, f, f.run) for f in functions])
+                for name, functions in ours.items()
+            ),
+        ],
     )
 
 
-def _tick() -> Any:
-    return cel.FunctionDecl(TICK, [cel.Overload("k8s_tick", cel.Type.BOOL, [cel.Type.BOOL], impl=tick)])
-
-
-def _replacements() -> list[Any]:
-    """Our replacements of the library's functions; see `limits.py`."""
-    declared = []
-    for name, overloads in REPLACEMENTS.items():
-        ours = RENAMED[name]
-        made = [
-            cel.Overload(
-                re.sub(r"\W", "_", f"{ours}_{'_'.join(takes)}"),
-                type_named(gives),
-                [type_named(kind) for kind in takes],
-                is_member=not name.startswith("sets."),
-                impl=run,
-            )
-            for takes, gives, run in overloads
-        ]
-        declared.append(cel.FunctionDecl(ours, made))
-    return declared
-
-
 def _run_kind(kind: str) -> str:
-    if kind in cel_functions.CARRIERS:
+    if kind in CARRIERS:
         return f"{PACKAGE}.{_VALUE}"
-    if kind == cel_functions.ANY:
+    if kind == ANY:
         return "dyn"
     return "list(dyn)" if kind.startswith("list(") else "map(dyn)" if kind.startswith("map(") else kind
 
@@ -279,7 +268,7 @@ def _merged_overloads(name: str, functions: Sequence[Function], made: Any) -> li
 
 
 def _dispatcher(group: Sequence[Function], made: Any) -> Callable[..., Any]:
-    carriers = frozenset(cel_functions.CARRIERS)
+    carriers = frozenset(CARRIERS)
     table = {
         tuple(kind if kind in carriers else "" for kind in function.takes): function
         for function in reversed(group)
@@ -312,30 +301,6 @@ def bound(expression: str, old: str) -> str:
     """The expression with `oldSelf` bound to another value."""
     # The expression is on separate lines, so that columns stay and a comment at its end ends there.
     return f"cel.bind(oldSelf, {old},\n{expression}\n)"
-
-
-def _inserts() -> Any:
-    """What `transformMap` and `transformMapEntry` do for each entry."""
-    a_map = cel.Type.Map(cel.Type.DYN, cel.Type.DYN)
-    name = "k8s_insert"
-    return cel.FunctionDecl(
-        "k8s.mapInserts",
-        [
-            cel.Overload(f"{name}_map_key_value", a_map, [a_map, cel.Type.DYN, cel.Type.DYN], impl=_with_key),
-            cel.Overload(f"{name}_map_map", a_map, [a_map, a_map], impl=_with_entries),
-        ],
-    )
-
-
-def _with_key(made: Mapping[Any, Any], key: Any, value: Any) -> dict[Any, Any]:
-    return _with_entries(made, {key: value})
-
-
-def _with_entries(made: Mapping[Any, Any], more: Mapping[Any, Any]) -> dict[Any, Any]:
-    for key in more:
-        if key in made:
-            raise ValueError(f"insert failed: key {key} already exists")
-    return {**made, **more}
 
 
 @cache

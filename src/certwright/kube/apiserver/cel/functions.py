@@ -19,11 +19,24 @@ from itertools import islice, pairwise
 from typing import Any
 from urllib.parse import parse_qs, quote, urlsplit
 
+from certwright.kube.api import naming
 from certwright.kube.apiserver.base import object_names
 from certwright.kube.apiserver.base.string_formats import check_for
 from certwright.kube.apiserver.cel.authz import AUTHZ_FUNCTIONS
-from certwright.kube.apiserver.cel.overloads import ANY, CARRIERS, Carried, Function, Raw, member, plain
+from certwright.kube.apiserver.cel.overloads import ANY, Function, Raw, member, plain
 from certwright.kube.util.patterns import find_all as all_matches
+
+
+def _accepted_by(parse: Callable[..., object]) -> Callable[..., bool]:
+    def accepts(*args: object) -> bool:
+        try:
+            parse(*args)
+        except ValueError:
+            return False
+        return True
+
+    return accepts
+
 
 # --- quantities -------------------------------------------------------------------------------------------
 
@@ -61,14 +74,6 @@ def _decimal(quantity: Raw | int) -> Decimal:
     return Decimal(quantity if isinstance(quantity, int) else quantity[0])
 
 
-def _is_quantity(text: str) -> bool:
-    try:
-        _parse(text)
-    except ValueError:
-        return False
-    return True
-
-
 def _fits(quantity: Raw) -> bool:
     value = _decimal(quantity)
     return value == value.to_integral_value() and int(value) in _INT64
@@ -96,7 +101,7 @@ _TWO_QUANTITIES = ("Quantity", "Quantity")
 
 QUANTITY_FUNCTIONS: dict[str, list[Function]] = {
     "quantity": [plain("string", gives="Quantity", run=lambda text: _canonical(_parse(text)))],
-    "isQuantity": [plain("string", gives="bool", run=_is_quantity)],
+    "isQuantity": [plain("string", gives="bool", run=_accepted_by(_parse))],
     "sign": [member("Quantity", gives="int", run=lambda raw: _sign(_decimal(raw)))],
     "isInteger": [member("Quantity", gives="bool", run=_fits)],
     "asInteger": [member("Quantity", gives="int", run=_as_integer)],
@@ -138,10 +143,6 @@ def _semver(text: str, normalize: bool = False) -> Raw:
     return (version,)
 
 
-def _is_semver(text: str, normalize: bool = False) -> bool:
-    return _SEMVER.fullmatch(_normalized(text) if normalize else text) is not None
-
-
 def _part(version: Raw, number: int) -> int:
     match = _SEMVER.fullmatch(version[0])
     assert match is not None, "made by semver()"
@@ -169,8 +170,8 @@ SEMVER_FUNCTIONS: dict[str, list[Function]] = {
         plain("string", "bool", gives="Semver", run=_semver),
     ],
     "isSemver": [
-        plain("string", gives="bool", run=_is_semver),
-        plain("string", "bool", gives="bool", run=_is_semver),
+        plain("string", gives="bool", run=_accepted_by(_semver)),
+        plain("string", "bool", gives="bool", run=_accepted_by(_semver)),
     ],
     "isGreaterThan": [member("Semver", "Semver", gives="bool", run=lambda a, b: _compare(a, b) > 0)],
     "isLessThan": [member("Semver", "Semver", gives="bool", run=lambda a, b: _compare(a, b) < 0)],
@@ -202,14 +203,6 @@ def _ip(text: str) -> Raw:
     return (str(_parse_ip(text)),)
 
 
-def _is_ip(text: str) -> bool:
-    try:
-        _parse_ip(text)
-    except ValueError:
-        return False
-    return True
-
-
 def _address(ip: Raw) -> _Address:
     return ipaddress.ip_address(ip[0])
 
@@ -235,7 +228,7 @@ def _is_link_local_multicast(ip: Raw) -> bool:
 
 IP_FUNCTIONS: dict[str, list[Function]] = {
     "ip": [plain("string", gives="IP", run=_ip)],
-    "isIP": [plain("string", gives="bool", run=_is_ip)],
+    "isIP": [plain("string", gives="bool", run=_accepted_by(_parse_ip))],
     "ip.isCanonical": [plain("string", gives="bool", run=lambda text: str(_parse_ip(text)) == text)],
     "string": [plain("IP", gives="string", run=lambda ip: ip[0])],
     "family": [member("IP", gives="int", run=lambda ip: _address(ip).version)],
@@ -268,14 +261,6 @@ def _cidr(text: str) -> Raw:
     return str(parsed), length
 
 
-def _is_cidr(text: str) -> bool:
-    try:
-        _cidr(text)
-    except ValueError:
-        return False
-    return True
-
-
 def _network(cidr: Raw) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
     return ipaddress.ip_network("/".join(cidr), strict=False)
 
@@ -295,7 +280,7 @@ def _masked(cidr: Raw) -> Raw:
 
 CIDR_FUNCTIONS: dict[str, list[Function]] = {
     "cidr": [plain("string", gives="CIDR", run=_cidr)],
-    "isCIDR": [plain("string", gives="bool", run=_is_cidr)],
+    "isCIDR": [plain("string", gives="bool", run=_accepted_by(_cidr))],
     "string": [plain("CIDR", gives="string", run="/".join)],
     "containsIP": [
         member("CIDR", "string", gives="bool", run=_contains_ip),
@@ -315,18 +300,6 @@ CIDR_FUNCTIONS: dict[str, list[Function]] = {
 
 # Kubernetes returns an optional list. Python functions cannot return optionals to CEL, so the result is a
 # value with the functions of one: `hasValue`, `value`, `orValue` (apiserver `pkg/cel/library/format.go`).
-_NAME_PART = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]", re.ASCII)
-_NAME_TEXT = (
-    "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an "
-    "alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is "
-    "'([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
-)
-_VALUE_TEXT = (
-    "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must "
-    "start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used "
-    "for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
-)
-
 _Problems = Callable[[str], list[str]]
 
 
@@ -344,29 +317,6 @@ def _of_format(name: str, problem: str) -> _Problems:
     return lambda text: [] if check(text) else [problem]
 
 
-def _label_value(text: str) -> list[str]:
-    problems = ["must be no more than 63 characters"] if len(text) > 63 else []
-    if text and not _NAME_PART.fullmatch(text):
-        problems.append(_VALUE_TEXT)
-    return problems
-
-
-def _qualified_name(text: str) -> list[str]:
-    prefix, slash, name = text.rpartition("/")
-    problems = []
-    if slash and not prefix:
-        problems.append("prefix part must be non-empty")
-    elif slash and (wrong := object_names.dns_subdomain(prefix)):
-        problems.append(f"prefix part {wrong}")
-    if not name:
-        problems.append("name part must be non-empty")
-    elif len(name) > 63:
-        problems.append("name part must be no more than 63 characters")
-    if not _NAME_PART.fullmatch(name):
-        problems.append(_NAME_TEXT)
-    return problems
-
-
 _FORMATS: dict[str, _Problems] = {
     "dns1123Label": _of_rule(object_names.dns_label),
     "dns1123Subdomain": _of_rule(object_names.dns_subdomain),
@@ -374,8 +324,8 @@ _FORMATS: dict[str, _Problems] = {
     "dns1123LabelPrefix": _of_rule(object_names.for_prefix(object_names.dns_label)),
     "dns1123SubdomainPrefix": _of_rule(object_names.for_prefix(object_names.dns_subdomain)),
     "dns1035LabelPrefix": _of_rule(object_names.for_prefix(object_names.dns_1035_label)),
-    "qualifiedName": _qualified_name,
-    "labelValue": _label_value,
+    "qualifiedName": naming.label_key_problems,
+    "labelValue": naming.label_value_problems,
     "uri": _of_format("uri", "invalid URI for request"),
     "uuid": _of_format("uuid", "does not match the UUID format"),
     "byte": _of_format("byte", "invalid base64"),
@@ -433,8 +383,6 @@ def find_all(text: str, pattern: str, limit: int = -1) -> list[str]:
     """The matches from left to right, at most `limit` where that is not negative."""
     return list(islice(all_matches(pattern, text), limit if limit >= 0 else None))
 
-
-__all__ = ["ANY", "CARRIERS", "FUNCTIONS", "Carried", "Function"]
 
 # --- lists ------------------------------------------------------------------------------------------------
 

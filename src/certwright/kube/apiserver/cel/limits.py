@@ -18,6 +18,7 @@ from typing import Any, cast
 
 from certwright.kube.apiserver.cel import ast
 from certwright.kube.apiserver.cel.functions import FUNCTIONS
+from certwright.kube.apiserver.cel.overloads import Function, member, plain
 
 _PAUSE_EVERY_S, _PAUSE_S = 0.002, 0.001
 """Seconds of processor time between pauses, and their length."""
@@ -87,14 +88,6 @@ def tick(condition: bool) -> bool:
 
 TICK = "k8s.tick"
 """The function that every loop calls with its condition, and that returns it."""
-RENAMED = {
-    name: f"k8s.{name}"
-    for name in (
-        *("contains", "indexOf", "lastIndexOf", "replace", "split"),
-        *("sets.contains", "sets.equivalent", "sets.intersects"),
-    )
-} | {"cel.@mapInsert": "k8s.mapInserts"}
-"""The functions that ours replace. The library has no `cel.@mapInsert`, which its own macro calls."""
 
 
 def rewrite(serialized: bytes) -> bytes | None:
@@ -124,10 +117,6 @@ def rewrite(serialized: bytes) -> bytes | None:
     checked.references.extend(kept)
     outer.value = checked.SerializeToString()
     return bytes(outer.SerializeToString())
-
-
-Overload = tuple[tuple[str, ...], str, Callable[..., Any]]
-"""The types of the arguments, the type of the result, and the function."""
 
 
 def _check_offset(text: str, offset: int) -> None:
@@ -193,32 +182,58 @@ def _as_set(items: Sequence[Any]) -> set[Hashable]:
     return set(map(_comparable, items))
 
 
+def _insert_entry(made: Mapping[Any, Any], key: Any, value: Any) -> dict[Any, Any]:
+    return _insert_entries(made, {key: value})
+
+
+def _insert_entries(made: Mapping[Any, Any], more: Mapping[Any, Any]) -> dict[Any, Any]:
+    for key in more:
+        if key in made:
+            raise ValueError(f"insert failed: key {key} already exists")
+    return {**made, **more}
+
+
 _TWO_TEXTS, _TWO_LISTS = ("string", "string"), ("list(dyn)", "list(dyn)")
 
-REPLACEMENTS: Mapping[str, Sequence[Overload]] = {
-    "contains": [(_TWO_TEXTS, "bool", lambda text, part: part in text)],
+REPLACEMENTS: Mapping[str, Sequence[Function]] = {
+    "contains": [member(*_TWO_TEXTS, gives="bool", run=lambda text, part: part in text)],
     "indexOf": [
-        (_TWO_TEXTS, "int", _index_of),
-        ((*_TWO_TEXTS, "int"), "int", _index_of),
-        (("list(dyn)", "dyn"), "int", FUNCTIONS["indexOf"][0].run),
+        member(*_TWO_TEXTS, gives="int", run=_index_of),
+        member(*_TWO_TEXTS, "int", gives="int", run=_index_of),
+        member("list(dyn)", "dyn", gives="int", run=FUNCTIONS["indexOf"][0].run),
     ],
     "lastIndexOf": [
-        (_TWO_TEXTS, "int", _last_index_of),
-        ((*_TWO_TEXTS, "int"), "int", _last_index_of),
-        (("list(dyn)", "dyn"), "int", FUNCTIONS["lastIndexOf"][0].run),
+        member(*_TWO_TEXTS, gives="int", run=_last_index_of),
+        member(*_TWO_TEXTS, "int", gives="int", run=_last_index_of),
+        member("list(dyn)", "dyn", gives="int", run=FUNCTIONS["lastIndexOf"][0].run),
     ],
     "replace": [
-        ((*_TWO_TEXTS, "string"), "string", _replace),
-        ((*_TWO_TEXTS, "string", "int"), "string", _replace),
+        member(*_TWO_TEXTS, "string", gives="string", run=_replace),
+        member(*_TWO_TEXTS, "string", "int", gives="string", run=_replace),
     ],
     "split": [
-        (_TWO_TEXTS, "list(string)", _split),
-        ((*_TWO_TEXTS, "int"), "list(string)", _split),
+        member(*_TWO_TEXTS, gives="list(string)", run=_split),
+        member(*_TWO_TEXTS, "int", gives="list(string)", run=_split),
     ],
-    "sets.contains": [(_TWO_LISTS, "bool", lambda items, part: _as_set(part) <= _as_set(items))],
-    "sets.equivalent": [(_TWO_LISTS, "bool", lambda items, other: _as_set(items) == _as_set(other))],
+    "sets.contains": [
+        plain(*_TWO_LISTS, gives="bool", run=lambda items, part: _as_set(part) <= _as_set(items))
+    ],
+    "sets.equivalent": [
+        plain(*_TWO_LISTS, gives="bool", run=lambda items, other: _as_set(items) == _as_set(other))
+    ],
     "sets.intersects": [
-        (_TWO_LISTS, "bool", lambda items, other: not _as_set(items).isdisjoint(_as_set(other)))
+        plain(
+            *_TWO_LISTS,
+            gives="bool",
+            run=lambda items, other: not _as_set(items).isdisjoint(_as_set(other)),
+        )
+    ],
+    # The library lacks it, and its own macros `transformMap` and `transformMapEntry` call it.
+    "cel.@mapInsert": [
+        plain("map(dyn)", "dyn", "dyn", gives="map(dyn)", run=_insert_entry),
+        plain("map(dyn)", "map(dyn)", gives="map(dyn)", run=_insert_entries),
     ],
 }
-"""By their names in CEL, as functions of all their arguments, including the receiver; `sets` have none."""
+"""The functions that ours replace, by their names in CEL."""
+RENAMED = {name: f"k8s.{name.removeprefix('cel.@')}" for name in REPLACEMENTS}
+"""The names of the replacements."""
