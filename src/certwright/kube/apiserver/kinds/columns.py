@@ -17,31 +17,82 @@ from certwright.kube.apiserver.model.definitions import Column
 from certwright.kube.apiserver.representations import tables
 from certwright.kube.apiserver.representations.tables import AGE, NAME, name_cell
 
-
-def _phase(obj: Json, _: float) -> Any:
-    return (obj.get("status") or {}).get("phase", "")
-
-
-def _secret_type(obj: Json, _: float) -> Any:
-    return obj.get("type", "")
+_NONE = "<none>"
+_UNSET = "<unset>"
+_SHOWN = 3  # of a list that could be long
 
 
-def _data_count(obj: Json, _: float) -> Any:
+def _column(name: str, cell: Callable[[Json], Any], description: str, **more: Any) -> Column:
+    return Column(name, more.pop("type", "string"), lambda obj, _: cell(obj), description=description, **more)
+
+
+def _at(path: str, empty: Any = "") -> Callable[[Json], Any]:
+    """The field at a path; `empty` where it has no value."""
+    *parents, name = path.split(".")
+
+    def cell(obj: Json) -> Any:
+        # The bookmark of a watch is an empty object.
+        for parent in parents:
+            obj = obj.get(parent) or {}
+        return obj.get(name) or empty
+
+    return cell
+
+
+def _number_of(field: str) -> Callable[[Json], int]:
+    """The number of items of a list or map."""
+    items = _at(field, ())
+    return lambda obj: len(items(obj))
+
+
+def _spec(obj: Json) -> Json:
+    return obj.get("spec") or {}
+
+
+def _joined(items: list[str]) -> str:
+    return ",".join(items) or _NONE
+
+
+def _first_few(items: list[str], separator: str = ",") -> str:
+    if len(items) > _SHOWN:
+        return f"{separator.join(items[:_SHOWN])} + {len(items) - _SHOWN} more..."
+    return separator.join(items)
+
+
+# --- Namespace, Secret, ConfigMap, ServiceAccount, Lease, CustomResourceDefinition ------------------------
+
+
+def _data_count(obj: Json) -> int:
     return len(obj.get("data") or ()) + len(obj.get("binaryData") or ())
-
-
-def _secret_count(obj: Json, _: float) -> Any:
-    return len(obj.get("secrets") or ())
-
-
-def _holder(obj: Json, _: float) -> Any:
-    return (obj.get("spec") or {}).get("holderIdentity") or ""
 
 
 def created_at(obj: Json, _: float) -> Any:
     """When the object was created, in UTC."""
     stamp = obj["metadata"].get("creationTimestamp")
     return datetime.fromisoformat(stamp).astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if stamp else ""
+
+
+NAMESPACE = (NAME, _column("Status", _at("status.phase"), "Active, or Terminating."), AGE)
+SECRET = (
+    NAME,
+    _column("Type", _at("type"), "What kind of data it holds."),
+    _column("Data", _data_count, "How many values it holds."),
+    AGE,
+)
+CONFIG_MAP = (NAME, _column("Data", _data_count, "How many values it holds."), AGE)
+SERVICE_ACCOUNT = (
+    NAME,
+    _column("Secrets", _number_of("secrets"), "How many Secrets the account may use."),
+    AGE,
+)
+LEASE = (NAME, _column("Holder", _at("spec.holderIdentity"), "Identity of the holder."), AGE)
+CREATED = (NAME, Column("Created At", "date", created_at, description="When the object was created."))
+CUSTOM_RESOURCE_DEFINITION = (
+    NAME,
+    Column("Created At", "date", created_at, description="When the definition was created."),
+)
+
+# --- Event ------------------------------------------------------------------------------------------------
 
 
 def _first_seen(obj: Json, now: float) -> Any:
@@ -56,59 +107,31 @@ def _last_seen(obj: Json, now: float) -> Any:
     return tables.age(last, now) if last else _first_seen(obj, now)
 
 
-def _event_count(obj: Json, _: float) -> Any:
-    return (obj.get("series") or obj).get("count") or 1
-
-
-def _target(obj: Json, _: float) -> Any:
+def _target(obj: Json) -> str:
     about = obj.get("involvedObject") or {}
     kind, name = str(about.get("kind", "")).lower(), about.get("name")
     return f"{kind}/{name}" if name else kind
 
 
-def _target_part(obj: Json, _: float) -> Any:
-    return (obj.get("involvedObject") or {}).get("fieldPath", "")
-
-
-def _source(obj: Json, _: float) -> Any:
+def _source(obj: Json) -> str:
     source = obj.get("source") or {}
     component = source.get("component") or obj.get("reportingComponent") or ""
     host = source.get("host") or obj.get("reportingInstance") or ""
     return f"{component}, {host}" if host else component
 
 
-def _message(obj: Json, _: float) -> Any:
-    return str(obj.get("message", "")).strip()
-
-
-NAMESPACE = (NAME, Column("Status", "string", _phase, description="Active, or Terminating."), AGE)
-SECRET = (
-    NAME,
-    Column("Type", "string", _secret_type, description="What kind of data it holds."),
-    Column("Data", "string", _data_count, description="How many values it holds."),
-    AGE,
-)
-CONFIG_MAP = (NAME, Column("Data", "string", _data_count, description="How many values it holds."), AGE)
-SERVICE_ACCOUNT = (
-    NAME,
-    Column("Secrets", "string", _secret_count, description="How many Secrets the account may use."),
-    AGE,
-)
-LEASE = (NAME, Column("Holder", "string", _holder, description="Identity of the holder."), AGE)
-CUSTOM_RESOURCE_DEFINITION = (
-    NAME,
-    Column("Created At", "date", created_at, description="When the definition was created."),
-)
 EVENT = (
     Column("Last Seen", "string", _last_seen, description="How long ago it happened last."),
-    Column("Type", "string", lambda obj, _: obj.get("type", ""), description="Normal or Warning."),
-    Column("Reason", "string", lambda obj, _: obj.get("reason", ""), description="Why, in one word."),
-    Column("Object", "string", _target, description="The object that it is about."),
-    Column("Subobject", "string", _target_part, priority=1, description="The part of the object."),
-    Column("Source", "string", _source, priority=1, description="The component that reports it."),
-    Column("Message", "string", _message, description="What happened."),
+    _column("Type", _at("type"), "Normal or Warning."),
+    _column("Reason", _at("reason"), "Why, in one word."),
+    _column("Object", _target, "The object that it is about."),
+    _column("Subobject", _at("involvedObject.fieldPath"), "The part of the object.", priority=1),
+    _column("Source", _source, "The component that reports it.", priority=1),
+    _column("Message", lambda o: str(o.get("message", "")).strip(), "What happened."),
     Column("First Seen", "string", _first_seen, priority=1, description="How long ago it happened first."),
-    Column("Count", "string", _event_count, priority=1, description="How often it happened."),
+    _column(
+        "Count", lambda o: (o.get("series") or o).get("count") or 1, "How often it happened.", priority=1
+    ),
     Column("Name", "string", name_cell, priority=1, description="The event's name."),
 )
 
@@ -122,35 +145,6 @@ def _of_new(column: Column) -> Column:
 
 
 NEW_EVENT = tuple(_of_new(column) for column in EVENT)
-
-
-_NONE = "<none>"
-_UNSET = "<unset>"
-_SHOWN = 3  # of a list that could be long
-
-
-def _column(name: str, cell: Callable[[Json], Any], description: str, **more: Any) -> Column:
-    return Column(name, more.pop("type", "string"), lambda obj, _: cell(obj), description=description, **more)
-
-
-def _spec(obj: Json) -> Json:
-    # The bookmark of a watch is an empty object.
-    return obj.get("spec") or {}
-
-
-def _joined(items: list[str]) -> str:
-    return ",".join(items) or _NONE
-
-
-def _first_few(items: list[str], separator: str = ",") -> str:
-    if len(items) > _SHOWN:
-        return f"{separator.join(items[:_SHOWN])} + {len(items) - _SHOWN} more..."
-    return separator.join(items)
-
-
-def _labels(labels: Json | None) -> str:
-    return _joined([f"{key}={value}" for key, value in sorted((labels or {}).items())])
-
 
 # --- Service, Endpoints, EndpointSlice --------------------------------------------------------------------
 
@@ -173,21 +167,23 @@ def _external_ip(obj: Json) -> str:
             return _joined(given)
 
 
-def _service_port(port: Json) -> str:
+def _port(port: Json) -> str:
     node = f":{port['nodePort']}" if port.get("nodePort") else ""
     return f"{port['port']}{node}/{port.get('protocol', 'TCP')}"
 
 
+def _selector(obj: Json) -> str:
+    return _joined([f"{key}={value}" for key, value in sorted((_spec(obj).get("selector") or {}).items())])
+
+
 SERVICE = (
     NAME,
-    _column("Type", lambda o: _spec(o).get("type", ""), "How the service is reached."),
-    _column("Cluster-IP", lambda o: _spec(o).get("clusterIP") or _NONE, "Its address inside."),
+    _column("Type", _at("spec.type"), "How the service is reached."),
+    _column("Cluster-IP", _at("spec.clusterIP", _NONE), "Its address inside."),
     _column("External-IP", _external_ip, "Its addresses outside."),
-    _column(
-        "Port(s)", lambda o: _joined([_service_port(p) for p in _spec(o).get("ports") or ()]), "Its ports."
-    ),
+    _column("Port(s)", lambda o: _joined(list(map(_port, _spec(o).get("ports") or ()))), "Its ports."),
     AGE,
-    _column("Selector", lambda o: _labels(_spec(o).get("selector")), "Which pods it leads to.", priority=1),
+    _column("Selector", _selector, "Which pods it leads to.", priority=1),
 )
 
 
@@ -219,7 +215,7 @@ def _slice_addresses(obj: Json) -> str:
 
 ENDPOINT_SLICE = (
     NAME,
-    _column("AddressType", lambda o: o.get("addressType", ""), "What kind of addresses it holds."),
+    _column("AddressType", _at("addressType"), "What kind of addresses it holds."),
     _column("Ports", _slice_ports, "The ports of each endpoint."),
     _column("Endpoints", _slice_addresses, "The addresses."),
     AGE,
@@ -235,7 +231,7 @@ def _hosts(obj: Json) -> str:
 
 INGRESS = (
     NAME,
-    _column("Class", lambda o: _spec(o).get("ingressClassName") or _NONE, "Name of the controller."),
+    _column("Class", _at("spec.ingressClassName", _NONE), "Name of the controller."),
     _column("Hosts", _hosts, "The hosts that it is for."),
     _column("Address", lambda o: ",".join(_ingress_addresses(o)), "Where it is reached."),
     _column("Ports", lambda o: "80, 443" if _spec(o).get("tls") else "80", "Its ports."),
@@ -253,7 +249,7 @@ def _parameters(obj: Json) -> str:
 
 INGRESS_CLASS = (
     NAME,
-    _column("Controller", lambda o: _spec(o).get("controller", ""), "Who serves the class."),
+    _column("Controller", _at("spec.controller"), "Who serves the class."),
     _column("Parameters", _parameters, "An object with more settings."),
     AGE,
 )
@@ -270,6 +266,10 @@ def _ready(obj: Json) -> str:
     return f"{ready}/{len(_spec(obj).get('containers') or ())}"
 
 
+def _restarts(obj: Json) -> str:
+    return str(sum(status.get("restartCount", 0) for status in _statuses(obj)))
+
+
 def _pod_status(obj: Json) -> str:
     if obj["metadata"].get("deletionTimestamp"):
         return "Terminating"
@@ -280,11 +280,6 @@ def _pod_status(obj: Json) -> str:
         inner = (state.get("waiting") or {}).get("reason") or (state.get("terminated") or {}).get("reason")
         reason = inner or reason
     return str(reason)
-
-
-def _pod_text(*path: str) -> Callable[[Json], str]:
-    part, name = path
-    return lambda obj: (obj.get(part) or {}).get(name) or _NONE
 
 
 def _gates(obj: Json) -> str:
@@ -300,15 +295,11 @@ POD = (
     NAME,
     _column("Ready", _ready, "How many containers are ready."),
     _column("Status", _pod_status, "What the pod is doing."),
-    _column(
-        "Restarts",
-        lambda o: str(sum(status.get("restartCount", 0) for status in _statuses(o))),
-        "How often containers were started again.",
-    ),
+    _column("Restarts", _restarts, "How often containers were started again."),
     AGE,
-    _column("IP", _pod_text("status", "podIP"), "Its address.", priority=1),
-    _column("Node", _pod_text("spec", "nodeName"), "Where it runs.", priority=1),
-    _column("Nominated Node", _pod_text("status", "nominatedNodeName"), "Where it may run.", priority=1),
+    _column("IP", _at("status.podIP", _NONE), "Its address.", priority=1),
+    _column("Node", _at("spec.nodeName", _NONE), "Where it runs.", priority=1),
+    _column("Nominated Node", _at("status.nominatedNodeName", _NONE), "Where it may run.", priority=1),
     _column("Readiness Gates", _gates, "How many of its gates are open.", priority=1),
 )
 
@@ -325,7 +316,6 @@ def _quota(obj: Json, *, limits: bool) -> str:
     )
 
 
-CREATED = (NAME, Column("Created At", "date", created_at, description="When the object was created."))
 RESOURCE_QUOTA = (
     NAME,
     _column("Request", lambda o: _quota(o, limits=False), "What is requested, of what may be."),
@@ -379,8 +369,8 @@ def _condition(obj: Json) -> str:
 SIGNING_REQUEST = (
     NAME,
     AGE,
-    _column("SignerName", lambda o: _spec(o).get("signerName", ""), "Name of the signer."),
-    _column("Requestor", lambda o: _spec(o).get("username", ""), "The requester."),
+    _column("SignerName", _at("spec.signerName"), "Name of the signer."),
+    _column("Requestor", _at("spec.username"), "The requester."),
     _column("RequestedDuration", _requested, "For how long."),
     _column("Condition", _condition, "How far it is."),
 )
@@ -388,28 +378,24 @@ SIGNING_REQUEST = (
 # --- workloads --------------------------------------------------------------------------------------------
 
 
-def _count(name: str) -> Callable[[Json], int]:
-    return lambda obj: (obj.get("status") or {}).get(name, 0)
-
-
 def _ready_of(obj: Json) -> str:
-    return f"{_count('readyReplicas')(obj)}/{_spec(obj).get('replicas', 0)}"
+    return f"{(obj.get('status') or {}).get('readyReplicas', 0)}/{_spec(obj).get('replicas', 0)}"
 
 
 DEPLOYMENT = (
     NAME,
     _column("Ready", _ready_of, "How many replicas are ready, of how many."),
-    _column("Up-to-date", _count("updatedReplicas"), "How many have the current template."),
-    _column("Available", _count("availableReplicas"), "How many are available."),
+    _column("Up-to-date", _at("status.updatedReplicas", 0), "How many have the current template."),
+    _column("Available", _at("status.availableReplicas", 0), "How many are available."),
     AGE,
 )
 DAEMON_SET = (
     NAME,
-    _column("Desired", _count("desiredNumberScheduled"), "How many there should be.", type="integer"),
-    _column("Current", _count("currentNumberScheduled"), "How many there are.", type="integer"),
-    _column("Ready", _count("numberReady"), "How many are ready.", type="integer"),
-    _column("Up-to-date", _count("updatedNumberScheduled"), "How many are current.", type="integer"),
-    _column("Available", _count("numberAvailable"), "How many are available.", type="integer"),
+    _column("Desired", _at("status.desiredNumberScheduled", 0), "How many there should be.", type="integer"),
+    _column("Current", _at("status.currentNumberScheduled", 0), "How many there are.", type="integer"),
+    _column("Ready", _at("status.numberReady", 0), "How many are ready.", type="integer"),
+    _column("Up-to-date", _at("status.updatedNumberScheduled", 0), "How many are current.", type="integer"),
+    _column("Available", _at("status.numberAvailable", 0), "How many are available.", type="integer"),
     AGE,
 )
 
@@ -417,37 +403,33 @@ DAEMON_SET = (
 
 WEBHOOKS = (
     NAME,
-    _column(
-        "Webhooks", lambda o: len(o.get("webhooks") or ()), "How many webhooks it names.", type="integer"
-    ),
+    _column("Webhooks", _number_of("webhooks"), "How many webhooks it names.", type="integer"),
     AGE,
 )
 
 
 def _param_kind(obj: Json) -> str:
     kind = _spec(obj).get("paramKind") or {}
-    return f"{kind['apiVersion']}/{kind['kind']}" if kind else "<unset>"
+    return f"{kind['apiVersion']}/{kind['kind']}" if kind else _UNSET
 
 
 def _param_ref(obj: Json) -> str:
     ref = _spec(obj).get("paramRef")
     if not ref:
-        return "<unset>"
+        return _UNSET
     namespace, name = ref.get("namespace") or "", ref.get("name") or "*"
     return f"{namespace}/{name}" if namespace else name
 
 
 POLICY = (
     NAME,
-    _column(
-        "Validations", lambda o: len(_spec(o).get("validations") or ()), "How many demands.", type="integer"
-    ),
+    _column("Validations", _number_of("spec.validations"), "How many demands.", type="integer"),
     _column("ParamKind", _param_kind, "The kind of its parameters."),
     AGE,
 )
 POLICY_BINDING = (
     NAME,
-    _column("PolicyName", lambda o: _spec(o).get("policyName", ""), "The policy that it enforces."),
+    _column("PolicyName", _at("spec.policyName"), "The policy that it enforces."),
     _column("ParamRef", _param_ref, "The parameters."),
     AGE,
 )
