@@ -34,6 +34,7 @@ def create(kind: str, **fields: Any) -> tuple[Json, list[str]]:
     errors = own.schema.validate(obj)
     if not errors:
         own.strategy.prepare_create(obj)
+        own.strategy.defaults(obj)
         errors = own.strategy.validate(obj, None)
     return obj, [str(error) for error in errors]
 
@@ -42,6 +43,7 @@ def update(kind: str, old: Json, **fields: Any) -> tuple[Json, list[str]]:
     own = definition(kind)
     obj = {**old, **fields}
     own.strategy.prepare_update(obj, old)
+    own.strategy.defaults(obj)
     return obj, [str(error) for error in own.strategy.validate(obj, old)]
 
 

@@ -218,28 +218,22 @@ class ConvertedStore:
 
     @property
     def revision(self) -> int:
-        """As in `Store`."""
         return self._store.revision
 
     @property
     def trouble(self) -> str:
-        """As in `Store`."""
         return self._store.trouble
 
     async def up_to(self, revision: int) -> int:
-        """As in `Store`."""
         return await self._store.up_to(revision)
 
     async def check(self) -> None:
-        """As in `Store`."""
         await self._store.check()
 
     async def get(self, key: Key) -> Row | None:
-        """As in `Store`."""
         return await self._shown_row(await self._store.get(key))
 
     async def latest(self, key: Key) -> Row | None:
-        """As in `Store`."""
         return await self._shown_row(await self._store.latest(key))
 
     def cached(self, key: Key) -> Row | None:  # noqa: ARG002 - it may be of another version
@@ -250,7 +244,6 @@ class ConvertedStore:
         """None, because conversion takes a webhook."""
 
     async def settled(self, key: Key) -> None:
-        """As in `Store`."""
         await self._store.settled(key)
 
     async def list(self, bucket: str, namespace: str | None = None, **options: Unpack[ListOptions]) -> Page:
@@ -264,11 +257,9 @@ class ConvertedStore:
         return replace(page, rows=rows) if keep is None else page.only(list(filter(keep, rows)), limit)
 
     async def count(self, bucket: str, namespace: str | None = None) -> int:
-        """As in `Store`."""
         return await self._store.count(bucket, namespace)
 
     async def put(self, key: Key, encode: Encode, *, expect: int | None = None) -> Row:
-        """As in `Store`."""
         definition = self._definition
         conversion = definition.conversion
         assert conversion is not None, "asked of the definition"
@@ -295,12 +286,10 @@ class ConvertedStore:
         return row
 
     async def discard(self, key: Key, encode: Encode) -> Row:
-        """As in `Store`."""
         return await self._store.discard(key, encode)
 
     @property
     def damage(self) -> Damages:
-        """As in `Store`."""
         return self._store.damage
 
     def watch(self, bucket: str, *, after: int, namespace: str | None = None) -> Watch:
@@ -308,7 +297,6 @@ class ConvertedStore:
         return self._store.watch(bucket, after=after, namespace=namespace)
 
     async def close(self) -> None:
-        """As in `Store`."""
         await self._store.close()
 
     async def _shown_row(self, row: Row | None) -> Row | None:

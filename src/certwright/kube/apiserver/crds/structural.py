@@ -55,7 +55,7 @@ _NOT_NESTED = {
     "x-kubernetes-validations": "must be empty to be structural",
 }
 _INT_OR_STRING_FORM = [{"type": "integer"}, {"type": "string"}]
-_LOGIC = ("allOf", "anyOf", "oneOf")
+_LOGIC = ("allOf", "anyOf", "oneOf", "not")
 
 
 def structural_errors(path: str, schema: Schema, *, has_status: bool = False) -> list[FieldError]:
@@ -105,17 +105,27 @@ def _unsupported(schema: Schema) -> str:
         return "OpenAPIV3Schema 'items' must be a schema, but is an array"
     if schema.get(PRESERVE) is False:
         return f"internal error: '{PRESERVE}' must be true or undefined"
-    return next((problem for child in _children(schema) if (problem := _unsupported(child))), "")
+    return next((problem for _, child in subschemas(schema) if (problem := _unsupported(child))), "")
 
 
-def _children(schema: Schema) -> list[Schema]:
-    children = [*(schema.get("properties") or {}).values()]
-    children += [
-        schema[word]
-        for word in ("items", "additionalProperties", "not")
-        if isinstance(schema.get(word), Mapping)
-    ]
-    return children + [branch for word in _LOGIC for branch in schema.get(word) or ()]
+def subschemas(schema: Schema) -> Iterator[tuple[str, Schema]]:
+    """The schemas directly below one, each with its path from there, in the order in which Kubernetes checks
+    keywords."""
+    if isinstance(extra := schema.get("additionalProperties"), Mapping):
+        yield "additionalProperties", extra
+    for key, prop in (schema.get("properties") or {}).items():
+        yield f"properties[{key}]", prop
+    if isinstance(schema.get("not"), Mapping):
+        yield "not", schema["not"]
+    for word in ("allOf", "oneOf", "anyOf"):
+        for index, branch in enumerate(schema.get(word) or ()):
+            yield f"{word}[{index}]", branch
+    items = schema.get("items")
+    if isinstance(items, Mapping):
+        yield "items", items
+    elif isinstance(items, list):
+        for index, item in enumerate(items):
+            yield f"items[{index}]", item
 
 
 # --- invariants -------------------------------------------------------------------------------------------
@@ -183,46 +193,39 @@ def _metadata_errors(path: str, schema: Schema) -> list[FieldError]:
 # --- allOf, anyOf, oneOf, not -----------------------------------------------------------------------------
 
 
-def _logic_errors(path: str, schema: Schema, *, skipped: str = "") -> list[FieldError]:
-    """`skipped`: `anyOf`, where it is the form of an int-or-string."""
-    errors = []
+def _branches(schema: Schema) -> list[tuple[str, Schema]]:
+    return [(step, child) for step, child in subschemas(schema) if step.partition("[")[0] in _LOGIC]
+
+
+def _logic_errors(path: str, schema: Schema) -> list[FieldError]:
+    errors = _pattern_errors(path, schema)
     usual = schema.get("anyOf") == _INT_OR_STRING_FORM
-    branches = list(schema.get("allOf") or ())
-    first = bool(branches) and branches[0].get("anyOf") == _INT_OR_STRING_FORM
-    for word in _LOGIC:
-        if word == "anyOf" and (usual or skipped):
-            continue
-        for index, branch in enumerate(schema.get(word) or ()):
-            skip = "anyOf" if word == "allOf" and index == 0 and first else ""
-            errors += _nested(f"{path}.{word}[{index}]", branch, skipped=skip)
-    if "not" in schema:
-        errors += _nested(f"{path}.not", schema["not"])
-    if (pattern := schema.get("pattern")) and (problem := pattern_problem(pattern)):
-        text = f"must be a valid regular expression, but isn't: {problem}"
-        errors.append(invalid(f"{path}.pattern", pattern, text))
+    for step, branch in _branches(schema):
+        # The form of an int-or-string may be in the first part of an allOf, too.
+        first = step == "allOf[0]" and branch.get("anyOf") == _INT_OR_STRING_FORM
+        if not (usual and step.startswith("anyOf")):
+            errors += _nested(f"{path}.{step}", branch, skipped="anyOf" if first else "")
     return errors
 
 
+def _pattern_errors(path: str, schema: Schema) -> list[FieldError]:
+    if not (pattern := schema.get("pattern")) or not (problem := pattern_problem(pattern)):
+        return []
+    return [invalid(f"{path}.pattern", pattern, f"must be a valid regular expression, but isn't: {problem}")]
+
+
 def _nested(path: str, schema: Schema, *, skipped: str = "") -> list[FieldError]:
-    # Below the top level the form of an int-or-string has no meaning, except where it was accepted.
-    errors = []
-    for word in _LOGIC:
-        if word != skipped:
-            for index, branch in enumerate(schema.get(word) or ()):
-                errors += _nested(f"{path}.{word}[{index}]", branch)
-    plain = {word: schema[word] for word in ("not", "pattern") if word in schema}
-    errors = errors + _logic_errors(path, plain)
-    if "items" in schema:
-        errors += _nested(f"{path}.items", schema["items"])
-    properties = schema.get("properties") or {}
-    for key, prop in properties.items():
-        errors += _nested(f"{path}.properties[{key}]", prop)
+    """`skipped`: `anyOf`, where it is the form of an int-or-string."""
+    errors = _pattern_errors(path, schema)
+    for step, child in subschemas(schema):
+        if step.partition("[")[0] not in (skipped, "additionalProperties"):
+            errors += _nested(f"{path}.{step}", child)
     errors += [
         forbidden(f"{path}.{word}", text)
         for word, text in _NOT_NESTED.items()
         if schema.get(word) or (word in ("default", "additionalProperties") and word in schema)
     ]
-    if "metadata" in properties:
+    if "metadata" in (schema.get("properties") or {}):
         text = "must not be specified in a nested context"
         errors.append(forbidden(f"{path}.properties[metadata]", text))
     return errors
@@ -233,14 +236,9 @@ def _nested(path: str, schema: Schema, *, skipped: str = "") -> list[FieldError]
 
 def _incomplete(values: Schema, schema: Schema | None, where: str, seen: str) -> list[FieldError]:
     """The fields that `values` restricts and the structural `schema` does not define."""
-    branches = [(f"{seen}.not", values["not"])] if "not" in values else []
-    for word in _LOGIC:
-        branches += [
-            (f"{seen}.{word}[{index}]", branch) for index, branch in enumerate(values.get(word) or ())
-        ]
     errors = []
-    for place, branch in branches:
-        errors += _incomplete_nested(branch, schema, where, place)
+    for step, branch in _branches(values):
+        errors += _incomplete_nested(branch, schema, where, f"{seen}.{step}")
     return errors
 
 
@@ -313,15 +311,13 @@ _TYPES = ("array", "boolean", "integer", "number", "object", "string")
 _UNSUPPORTED_KEYWORDS = ("id", "additionalItems", "patternProperties", "definitions", "dependencies", "$ref")
 
 
-def openapi_errors(path: str, schema: Schema) -> list[FieldError]:
-    """The errors of the keywords in a version's whole schema."""
-    return _keyword_node(path, schema, root=True, no_default="", in_head=False)
-
-
-def _keyword_node(
-    path: str, schema: Schema, *, root: bool, no_default: str, in_head: bool
+def openapi_errors(
+    path: str, schema: Schema, *, root: bool = True, no_default: str = "", in_head: bool = False
 ) -> list[FieldError]:
-    """`no_default`: why a default is forbidden here. `in_head`: within the metadata of an object."""
+    """The errors of the keywords in a schema, of a version's whole schema as a rule (`root`).
+
+    `no_default`: why a default is forbidden here. `in_head`: within the metadata of an object.
+    """
     errors = _keyword_errors(path, schema, no_default=no_default, in_head=in_head)
     if schema.get("uniqueItems"):
         text = "uniqueItems cannot be set to true since the runtime complexity becomes quadratic"
@@ -330,39 +326,18 @@ def _keyword_node(
     if schema.get("properties") and extra is not None and extra is not True:
         text = "additionalProperties and properties are mutual exclusive"
         errors.append(forbidden(f"{path}.additionalProperties", text))
-    for where, child, reason, head in _keyword_children(
-        path, schema, root=root, no_default=no_default, in_head=in_head
-    ):
-        errors += _keyword_node(where, child, root=False, no_default=reason, in_head=head)
+    is_object = root or schema.get(EMBEDDED)
+    head = {f"properties[{name}]": name for name in META_FIELDS} if is_object else {}
+    for step, child in subschemas(schema):
+        reason = f"in top-level {head[step]}" if root and step in head else no_default
+        if in_head and step == "additionalProperties":
+            reason = "inside additionalProperties applying to object metadata"
+        errors += openapi_errors(
+            f"{path}.{step}", child, root=False, no_default=reason, in_head=in_head or step in head
+        )
     if schema.get(PRESERVE) is False:
         errors.append(invalid(f"{path}.{PRESERVE}", False, "must be true or undefined"))
     return errors + _map_errors(path, schema) + _list_errors(path, schema)
-
-
-_Child = tuple[str, Schema, str, bool]
-
-
-def _keyword_children(
-    path: str, schema: Schema, *, root: bool, no_default: str, in_head: bool
-) -> Iterator[_Child]:
-    if isinstance(extra := schema.get("additionalProperties"), Mapping):
-        reason = "inside additionalProperties applying to object metadata" if in_head else no_default
-        yield f"{path}.additionalProperties", extra, reason, in_head
-    for key, prop in (schema.get("properties") or {}).items():
-        is_head = (root or bool(schema.get(EMBEDDED))) and key in META_FIELDS
-        reason = f"in top-level {key}" if is_head and root else no_default
-        yield f"{path}.properties[{key}]", prop, reason, in_head or is_head
-    if isinstance(schema.get("not"), Mapping):
-        yield f"{path}.not", schema["not"], no_default, in_head
-    for word in ("allOf", "oneOf", "anyOf"):
-        for index, branch in enumerate(schema.get(word) or ()):
-            yield f"{path}.{word}[{index}]", branch, no_default, in_head
-    items = schema.get("items")
-    if isinstance(items, Mapping):
-        yield f"{path}.items", items, no_default, in_head
-    elif isinstance(items, list):
-        for index, item in enumerate(items):
-            yield f"{path}.items[{index}]", item, no_default, in_head
 
 
 def _keyword_errors(path: str, schema: Schema, *, no_default: str, in_head: bool) -> list[FieldError]:

@@ -21,7 +21,7 @@ from certwright.kube.api.errors import FieldError, duplicate, invalid, required,
 from certwright.kube.apiserver.base import object_names as name_rules
 from certwright.kube.apiserver.base import schema_common
 from certwright.kube.apiserver.base.json_values import Json
-from certwright.kube.apiserver.crds.structural import structural_errors
+from certwright.kube.apiserver.crds.structural import structural_errors, subschemas
 from certwright.kube.apiserver.crds.validations import rule_errors
 
 _COLUMN_TYPES = ("boolean", "date", "integer", "number", "string")
@@ -228,8 +228,6 @@ MAX_PARTS = 20_000
 whole Pods have some 2,000."""
 MAX_COLUMNS = 100
 """Printer columns of one version: each is computed for every row of a Table."""
-_SINGLE = ("items", "additionalProperties", "not")
-_MANY = ("allOf", "anyOf", "oneOf")
 _DEFAULT = 3  # weight: a field with a default is in every object, and all of its schema is used
 _NAMES = ("required", "x-kubernetes-list-map-keys", "x-kubernetes-validations")
 
@@ -240,9 +238,7 @@ def size_errors(path: str, schema: Schema) -> list[FieldError]:
     while waiting:
         part = waiting.pop()
         count += 1 + sum(len(part.get(word) or ()) for word in _NAMES) + _DEFAULT * ("default" in part)
-        children = [*(part.get("properties") or {}).values(), *(part.get(word) for word in _SINGLE)]
-        children += [branch for word in _MANY for branch in part.get(word) or ()]
-        waiting += [child for child in children if isinstance(child, Mapping)]
+        waiting += [child for _, child in subschemas(part)]
     if count <= MAX_PARTS:
         return []
     detail = (

@@ -27,7 +27,7 @@ _AFFINITIES = ("ClientIP", "None")
 _AFFINITY_SECONDS = 10800
 
 
-def _prepare_service(obj: Json) -> None:
+def _default_service(obj: Json) -> None:
     spec = obj["spec"]
     kind = spec.setdefault("type", "ClusterIP")
     if spec.setdefault("sessionAffinity", "None") == "ClientIP":
@@ -51,7 +51,6 @@ def _prepare_service_update(new: Json, old: Json) -> None:
         for name in ("clusterIP", "clusterIPs"):
             if not new["spec"].get(name) and name in old["spec"]:
                 new["spec"][name] = old["spec"][name]
-    _prepare_service(new)
 
 
 def _addresses(spec: Json) -> list[str]:
@@ -178,13 +177,9 @@ def endpoint_address_errors(path: str, text: str, *, version: str = "") -> list[
 _LINK_LOCAL_MULTICAST = (ipaddress.ip_network("224.0.0.0/24"), ipaddress.ip_network("ff02::/16"))
 
 
-def _prepare_new_service(obj: Json) -> None:
-    obj["status"] = {"loadBalancer": {}}
-    _prepare_service(obj)
-
-
 SERVICE = Strategy(
-    prepare_create=_prepare_new_service,
+    prepare_create=lambda obj: obj.update(status={"loadBalancer": {}}),
+    defaults=_default_service,
     prepare_update=_prepare_service_update,
     validate=_validate_service,
 )
@@ -192,7 +187,7 @@ SERVICE = Strategy(
 # --- Endpoints --------------------------------------------------------------------------------------------
 
 
-def _prepare_endpoints(obj: Json) -> None:
+def _default_endpoints(obj: Json) -> None:
     for subset in obj.get("subsets", ()):
         for port in subset.get("ports", ()):
             port.setdefault("protocol", "TCP")
@@ -225,11 +220,7 @@ def _validate_endpoints(new: Json, old: Json | None) -> list[FieldError]:
     return errors
 
 
-ENDPOINTS = Strategy(
-    prepare_create=_prepare_endpoints,
-    prepare_update=lambda new, _: _prepare_endpoints(new),
-    validate=_validate_endpoints,
-)
+ENDPOINTS = Strategy(defaults=_default_endpoints, validate=_validate_endpoints)
 
 # --- ResourceQuota ----------------------------------------------------------------------------------------
 
@@ -271,7 +262,7 @@ def _containers(spec: Json) -> Iterator[tuple[str, Json]]:
             yield f"spec.{name}[{index}]", container
 
 
-def _prepare_pod(pod: Json) -> None:
+def _default_pod(pod: Json) -> None:
     spec = pod["spec"]
     _fill(spec, _POD_DEFAULTS)
     spec.setdefault("serviceAccount", spec["serviceAccountName"])
@@ -295,7 +286,6 @@ def _prepare_pod(pod: Json) -> None:
 
 def _prepare_new_pod(pod: Json) -> None:
     pod["status"] = {"phase": "Pending", "qosClass": _quality(pod["spec"])}
-    _prepare_pod(pod)
 
 
 def _quality(spec: Json) -> str:
@@ -326,38 +316,20 @@ def _validate_pod(new: Json, _: Json | None) -> list[FieldError]:
     return errors
 
 
-POD = Strategy(
-    prepare_create=_prepare_new_pod,
-    prepare_update=lambda new, _: _prepare_pod(new),
-    validate=_validate_pod,
-)
+POD = Strategy(prepare_create=_prepare_new_pod, defaults=_default_pod, validate=_validate_pod)
+
+# --- Deployment, DaemonSet --------------------------------------------------------------------------------
+
+_DEPLOYMENT_DEFAULTS: Json = {"replicas": 1, "revisionHistoryLimit": 10, "progressDeadlineSeconds": 600}
+_NOTHING_SCHEDULED: Json = {
+    "currentNumberScheduled": 0,
+    "desiredNumberScheduled": 0,
+    "numberMisscheduled": 0,
+    "numberReady": 0,
+}
 
 
-def _prepare_deployment(obj: Json) -> None:
-    spec = obj["spec"]
-    if spec.get("replicas") is None:
-        spec["replicas"] = 1
-    if spec.get("revisionHistoryLimit") is None:
-        spec["revisionHistoryLimit"] = 10
-    if spec.get("progressDeadlineSeconds") is None:
-        spec["progressDeadlineSeconds"] = 600
-
-
-def _create_deployment(obj: Json) -> None:
-    _prepare_deployment(obj)
-    obj["status"] = {}
-
-
-def _create_daemon_set(obj: Json) -> None:
-    obj["status"] = {
-        "currentNumberScheduled": 0,
-        "desiredNumberScheduled": 0,
-        "numberMisscheduled": 0,
-        "numberReady": 0,
-    }
-
-
-def _validate(new: Json, old: Json | None) -> list[FieldError]:
+def _validate_workload(new: Json, old: Json | None) -> list[FieldError]:
     spec = new["spec"]
     selector = spec.get("selector")
     if not selector:
@@ -378,8 +350,10 @@ def _validate(new: Json, old: Json | None) -> list[FieldError]:
 
 
 DEPLOYMENT = Strategy(
-    prepare_create=_create_deployment,
-    prepare_update=lambda new, _: _prepare_deployment(new),
-    validate=_validate,
+    prepare_create=lambda obj: obj.update(status={}),
+    defaults=lambda obj: _fill(obj["spec"], _DEPLOYMENT_DEFAULTS),
+    validate=_validate_workload,
 )
-DAEMON_SET = Strategy(prepare_create=_create_daemon_set, validate=_validate)
+DAEMON_SET = Strategy(
+    prepare_create=lambda obj: obj.update(status=dict(_NOTHING_SCHEDULED)), validate=_validate_workload
+)

@@ -69,7 +69,7 @@ def _frozen_errors(new: Json, old: Json, *names: str) -> list[FieldError]:
 # --- Secret -----------------------------------------------------------------------------------------------
 
 
-def _prepare_secret(secret: Json) -> None:
+def _default_secret(secret: Json) -> None:
     plain = secret.pop("stringData", None)
     if isinstance(plain, dict) and plain:
         encoded = {key: base64.b64encode(str(value).encode()).decode() for key, value in plain.items()}
@@ -82,7 +82,6 @@ def _prepare_secret_update(new: Json, old: Json) -> None:
     # A client that omits the type means the stored one.
     if not new.get("type") and old.get("type"):
         new["type"] = old["type"]
-    _prepare_secret(new)
 
 
 def _validate_secret(new: Json, old: Json | None) -> list[FieldError]:
@@ -102,7 +101,7 @@ def _validate_secret(new: Json, old: Json | None) -> list[FieldError]:
     return errors
 
 
-SECRET = Strategy(_prepare_secret, _prepare_secret_update, validate=_validate_secret)
+SECRET = Strategy(prepare_update=_prepare_secret_update, defaults=_default_secret, validate=_validate_secret)
 
 # --- ConfigMap --------------------------------------------------------------------------------------------
 

@@ -122,7 +122,7 @@ INGRESS = Strategy(
 # --- IngressClass -----------------------------------------------------------------------------------------
 
 
-def _prepare_class(obj: Json) -> None:
+def _default_class(obj: Json) -> None:
     if obj["spec"].get("parameters"):
         obj["spec"]["parameters"].setdefault("scope", "Cluster")
 
@@ -138,16 +138,12 @@ def _validate_class(new: Json, old: Json | None) -> list[FieldError]:
     return []
 
 
-INGRESS_CLASS = Strategy(
-    prepare_create=_prepare_class,
-    prepare_update=lambda new, _: _prepare_class(new),
-    validate=_validate_class,
-)
+INGRESS_CLASS = Strategy(defaults=_default_class, validate=_validate_class)
 
 # --- EndpointSlice ----------------------------------------------------------------------------------------
 
 
-def _prepare_slice(obj: Json) -> None:
+def _default_slice(obj: Json) -> None:
     for port in obj.get("ports") or ():
         port.setdefault("name", "")
         port.setdefault("protocol", "TCP")
@@ -217,8 +213,4 @@ def _endpoint_errors(path: str, endpoint: Json, kind: str) -> list[FieldError]:
     return errors
 
 
-ENDPOINT_SLICE = Strategy(
-    prepare_create=_prepare_slice,
-    prepare_update=lambda new, _: _prepare_slice(new),
-    validate=_validate_slice,
-)
+ENDPOINT_SLICE = Strategy(defaults=_default_slice, validate=_validate_slice)

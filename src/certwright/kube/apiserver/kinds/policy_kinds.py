@@ -23,7 +23,7 @@ from certwright.kube.api.errors import (
 from certwright.kube.api.naming import check_label_key
 from certwright.kube.apiserver.base import object_names
 from certwright.kube.apiserver.base.json_values import Json
-from certwright.kube.apiserver.kinds.registration_kinds import rule_errors
+from certwright.kube.apiserver.kinds.registration_kinds import default_match, rule_errors
 from certwright.kube.apiserver.model.definitions import Strategy
 from certwright.kube.apiserver.policies import expressions
 from certwright.kube.apiserver.requests.selectors import selector_errors
@@ -33,36 +33,23 @@ _MATCH = ("Equivalent", "Exact")
 _REASONS = ("Forbidden", "Invalid", "RequestEntityTooLarge", "Unauthorized")
 _ACTIONS = ("Audit", "Deny", "Warn")
 _NOT_FOUND = ("Allow", "Deny")
+_RULES = ("resourceRules", "excludeResourceRules")
 _MAX_AUDITS = 20
 _MAX_AUDIT_EXPRESSION = 5 * 1024
 """Characters; a value may be 10 KiB."""
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 
-def _default_match(match: Json) -> None:
-    match.setdefault("matchPolicy", "Equivalent")
-    match.setdefault("namespaceSelector", {})
-    match.setdefault("objectSelector", {})
-    for name in ("resourceRules", "excludeResourceRules"):
-        for rule in match.get(name) or ():
-            rule.setdefault("scope", "*")
-
-
-def _prepare_policy(obj: Json) -> None:
+def _default_policy(obj: Json) -> None:
     spec = obj["spec"]
     spec.setdefault("failurePolicy", "Fail")
     if spec.get("matchConstraints") is not None:
-        _default_match(spec["matchConstraints"])
+        default_match(spec["matchConstraints"], *_RULES)
 
 
-def _create_policy(obj: Json) -> None:
-    _prepare_policy(obj)
-    obj["status"] = {}
-
-
-def _prepare_binding(obj: Json) -> None:
+def _default_binding(obj: Json) -> None:
     if obj["spec"].get("matchResources") is not None:
-        _default_match(obj["spec"]["matchResources"])
+        default_match(obj["spec"]["matchResources"], *_RULES)
 
 
 def _validate_policy(new: Json, _: Json | None) -> list[FieldError]:
@@ -112,7 +99,7 @@ def _match_errors(match: Json, path: str) -> list[FieldError]:
     errors: list[FieldError] = []
     if match["matchPolicy"] not in _MATCH:
         errors.append(not_supported(f"{path}.matchPolicy", match["matchPolicy"], _MATCH))
-    for name in ("resourceRules", "excludeResourceRules"):
+    for name in _RULES:
         for index, rule in enumerate(match.get(name) or ()):
             errors += rule_errors(rule, f"{path}.{name}[{index}]")
             seen = set[str]()
@@ -237,12 +224,6 @@ def _action_errors(actions: list[str]) -> list[FieldError]:
 
 
 POLICY = Strategy(
-    prepare_create=_create_policy,
-    prepare_update=lambda new, _: _prepare_policy(new),
-    validate=_validate_policy,
+    prepare_create=lambda obj: obj.update(status={}), defaults=_default_policy, validate=_validate_policy
 )
-BINDING = Strategy(
-    prepare_create=_prepare_binding,
-    prepare_update=lambda new, _: _prepare_binding(new),
-    validate=_validate_binding,
-)
+BINDING = Strategy(defaults=_default_binding, validate=_validate_binding)

@@ -53,7 +53,7 @@ ROLE = Strategy(validate=_validate_role)
 # --- RoleBinding, ClusterRoleBinding ----------------------------------------------------------------------
 
 
-def _prepare_binding(obj: Json) -> None:
+def _default_binding(obj: Json) -> None:
     if not obj["roleRef"].get("apiGroup"):
         obj["roleRef"]["apiGroup"] = GROUP
     for subject in obj.get("subjects", ()):
@@ -100,8 +100,4 @@ def _validate_binding(new: Json, old: Json | None) -> list[FieldError]:
     return errors
 
 
-BINDING = Strategy(
-    prepare_create=_prepare_binding,
-    prepare_update=lambda new, _: _prepare_binding(new),
-    validate=_validate_binding,
-)
+BINDING = Strategy(defaults=_default_binding, validate=_validate_binding)

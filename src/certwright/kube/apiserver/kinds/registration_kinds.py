@@ -33,17 +33,22 @@ _MAX_WEBHOOKS = 1_000
 them."""
 
 
-def _prepare_webhooks(obj: Json) -> None:
+def default_match(match: Json, *rules: str) -> None:
+    """Fill in which requests a webhook or a policy matches; `rules` names its lists of rules."""
+    match.setdefault("matchPolicy", "Equivalent")
+    match.setdefault("namespaceSelector", {})
+    match.setdefault("objectSelector", {})
+    for rule in (rule for name in rules for rule in match.get(name) or ()):
+        rule.setdefault("scope", "*")
+
+
+def _default_webhooks(obj: Json) -> None:
     for hook in obj.get("webhooks", ()):
+        default_match(hook, "rules")
         hook.setdefault("failurePolicy", "Fail")
-        hook.setdefault("matchPolicy", "Equivalent")
-        hook.setdefault("namespaceSelector", {})
-        hook.setdefault("objectSelector", {})
         hook.setdefault("timeoutSeconds", 10)
         if obj["kind"].startswith("Mutating"):
             hook.setdefault("reinvocationPolicy", "Never")
-        for rule in hook.get("rules", ()):
-            rule.setdefault("scope", "*")
         if service := hook["clientConfig"].get("service"):
             service.setdefault("port", _HTTPS_PORT)
 
@@ -182,11 +187,7 @@ def _review_errors(versions: list[str], path: str) -> list[FieldError]:
     return errors
 
 
-WEBHOOKS = Strategy(
-    prepare_create=_prepare_webhooks,
-    prepare_update=lambda new, _: _prepare_webhooks(new),
-    validate=_validate_webhooks,
-)
+WEBHOOKS = Strategy(defaults=_default_webhooks, validate=_validate_webhooks)
 
 # --- APIService -------------------------------------------------------------------------------------------
 
@@ -198,17 +199,18 @@ def api_service(clock: Clock) -> Strategy:
     serves them itself."""
 
     def prepare_create(obj: Json) -> None:
-        if service := obj["spec"].get("service"):
-            service.setdefault("port", _HTTPS_PORT)
         obj["status"] = {"conditions": [_available(obj, clock)]}
 
     def prepare_update(new: Json, old: Json) -> None:
-        if service := new["spec"].get("service"):
-            service.setdefault("port", _HTTPS_PORT)
         if bool(new["spec"].get("service")) != bool(old["spec"].get("service")):
             new["status"] = {"conditions": [_available(new, clock)]}
 
-    return Strategy(prepare_create=prepare_create, prepare_update=prepare_update, validate=_validate_service)
+    return Strategy(prepare_create, prepare_update, defaults=_default_service, validate=_validate_service)
+
+
+def _default_service(obj: Json) -> None:
+    if service := obj["spec"].get("service"):
+        service.setdefault("port", _HTTPS_PORT)
 
 
 def _available(obj: Json, clock: Clock) -> Json:

@@ -22,42 +22,16 @@ _MIN_SECONDS = 600
 _MAX_REQUEST_BYTES = 128 * 1024
 # As Go's crypto/tls and crypto/rsa.
 _MAX_RSA_BITS, _MAX_EXPONENT_BITS = 8192, 31
-_USAGES = tuple(
-    sorted(
-        (
-            "any",
-            "cert sign",
-            "client auth",
-            "code signing",
-            "content commitment",
-            "crl sign",
-            "data encipherment",
-            "decipher only",
-            "digital signature",
-            "email protection",
-            "encipher only",
-            "ipsec end system",
-            "ipsec tunnel",
-            "ipsec user",
-            "key agreement",
-            "key encipherment",
-            "microsoft sgc",
-            "netscape sgc",
-            "ocsp signing",
-            "s/mime",
-            "server auth",
-            "signing",
-            "timestamping",
-        )
-    )
-)
+_USAGES = (
+    "any", "cert sign", "client auth", "code signing", "content commitment", "crl sign", "data encipherment",
+    "decipher only", "digital signature", "email protection", "encipher only", "ipsec end system",
+    "ipsec tunnel", "ipsec user", "key agreement", "key encipherment", "microsoft sgc", "netscape sgc",
+    "ocsp signing", "s/mime", "server auth", "signing", "timestamping",
+)  # fmt: skip
 
 
 def strategy(clock: Clock) -> Strategy:
     """The strategy; `clock` gives the times of its conditions."""
-
-    def prepare_create(obj: Json) -> None:
-        obj["status"] = {}
 
     def prepare_status(new: Json, old: Json) -> None:
         others = [c for c in _conditions(new) if c.get("type") not in _DECISIONS]
@@ -65,7 +39,7 @@ def strategy(clock: Clock) -> Strategy:
         _stamp(new, old, clock)
 
     return Strategy(
-        prepare_create=prepare_create,
+        prepare_create=lambda obj: obj.update(status={}),
         prepare_update=_prepare_update,
         prepare_status=prepare_status,
         validate=_validate,

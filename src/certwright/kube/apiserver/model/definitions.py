@@ -62,16 +62,17 @@ class Conversion(msgspec.Struct, frozen=True):
 class Strategy(msgspec.Struct, frozen=True):
     """Kind-specific behavior beyond the schema (as apiserver's strategies). Objects are changed in place.
 
-    `prepare_create(obj)` and `prepare_update(new, old)` run before admission; `prepare_status(new, old)` runs
-    on writes to the status subresource, when all but the status is already as stored. `validate(new, old)`
-    runs last, on objects that have passed their schema; `old` is None on create. `warnings(new, old)` are
-    sent to the client that wrote an object which `validate` accepts. `identify(obj, user)`
-    records the user in a new object. `mark_deleted(obj)` marks an object whose deletion has begun and that
-    stays until its contents are deleted.
+    `prepare_create(obj)` or `prepare_update(new, old)`, and then `defaults(obj)`, run before admission;
+    `prepare_status(new, old)` runs on writes to the status subresource, when all but the status is already as
+    stored. `validate(new, old)` runs last, on objects that have passed their schema; `old` is None on create.
+    `warnings(new, old)` are sent to the client that wrote an object which `validate` accepts.
+    `identify(obj, user)` records the user in a new object. `mark_deleted(obj)` marks an object whose deletion
+    has begun and that stays until its contents are deleted.
     """
 
     prepare_create: Callable[[Json], None] = lambda _: None
     prepare_update: Callable[[Json, Json], None] = lambda _new, _old: None
+    defaults: Callable[[Json], None] = lambda _: None
     prepare_status: Callable[[Json, Json], None] = lambda _new, _old: None
     validate: Callable[[Json, Json | None], list[FieldError]] = lambda _new, _old: []
     warnings: Callable[[Json, Json | None], list[str]] = lambda _new, _old: []

@@ -120,6 +120,7 @@ def _shape(backend: Backend, call: Call, obj: Json) -> bool:
     drop_nulls(call, obj)
     warn(call, metadata.warnings(definition, meta, None))
     definition.strategy.prepare_create(obj)
+    definition.strategy.defaults(obj)
     if definition.strategy.identify is not None:
         definition.strategy.identify(obj, call.user)
     if not definition.custom:

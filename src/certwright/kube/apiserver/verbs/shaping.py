@@ -327,6 +327,7 @@ def _shape_object(call: Call, new: Json, old: Json, track: Track | None, unknown
     check_shape(definition, new, old, warnings=call.warnings)
     warn(call, metadata.warnings(definition, new["metadata"], meta))
     definition.strategy.prepare_update(new, old)
+    definition.strategy.defaults(new)
     if track is not None and not definition.custom:
         # Preparation has set the defaults of built-in kinds.
         track(new, old)
