@@ -20,6 +20,7 @@ from click.testing import CliRunner
 
 from certwright import app
 from certwright.cli import acme_flags, metrics_flags
+from certwright.cli.flags import flags_of, single
 from certwright.cli.main import program
 from certwright.controllers.acme.listeners import CannotListen, open_listeners
 from certwright.pki.certificates import read_chain
@@ -183,7 +184,8 @@ def commands() -> dict[str, click.Command]:
 
     def nothing(**_: object) -> None: ...
 
-    decorated = [click.command()(option(nothing)) for option in acme_flags.POLICY_OPTIONS]
+    options = [flag.option(parameter) for parameter, flag in flags_of(acme_flags.PolicyFlags)]
+    decorated = [click.command()(option(nothing)) for option in options]
     return {command.params[-1].opts[0]: command for command in decorated}
 
 
@@ -377,7 +379,7 @@ def test_every_cipher_suite_is_known_to_openssl() -> None:
 
 def test_a_flag_that_is_not_given_is_false() -> None:
     @click.command()
-    @acme_flags.ALLOW_HTTP_SERVERS
+    @single("allow_http_servers", acme_flags.ALLOW_HTTP_SERVERS)
     def command(*, allow_http_servers: bool) -> bool:
         return allow_http_servers
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Final
@@ -16,20 +16,21 @@ from typing import Final
 import click
 
 from certwright.cli import lazy
-from certwright.cli.errors import report_warning
 from certwright.cli.flags import (
     Address,
     duration,
     file,
     flag,
+    group,
     number,
     parse_address,
+    removed,
     repeated,
     split_words,
     switch,
+    values_of,
     words,
 )
-from certwright.cli.options import gathered
 from certwright.kube.api.naming import check_labels
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -139,143 +140,6 @@ def parse_lexicon_options(values: tuple[str, ...]) -> dict[str, dict[str, str]]:
     return options
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PolicyFlags:
-    """What the operator allows."""
-
-    exec_solvers: Programs
-    exec_environment: dict[str, str]
-    webroots: tuple[str, ...]
-    dns01_endpoints: dict[str, str]
-    lexicon_providers: tuple[str, ...]
-    lexicon_options: dict[str, dict[str, str]]
-    plugins: tuple[str, ...]
-    issuer_ambient_credentials: bool
-    cluster_issuer_ambient_credentials: bool
-    allow_http_servers: bool
-
-    @property
-    def policy(self) -> lazy.app.OperatorPolicy:
-        """The policy. Raises `click.UsageError`."""
-        if unused := set(self.lexicon_options) - set(self.lexicon_providers):
-            shown = ",".join(sorted(unused))
-            raise click.UsageError(f"--dns01-lexicon-option needs --dns01-lexicon {shown}")
-        return lazy.app.OperatorPolicy(
-            exec_solvers=self.exec_solvers,
-            exec_environment=self.exec_environment,
-            webroots=self.webroots,
-            dns01_endpoints=self.dns01_endpoints,
-            lexicon_providers=self.lexicon_providers,
-            lexicon_options=self.lexicon_options,
-            plugins=self.plugins,
-            issuer_ambient_credentials=self.issuer_ambient_credentials,
-            cluster_issuer_ambient_credentials=self.cluster_issuer_ambient_credentials,
-            servers=lazy.app.ServerRules(allow_http=self.allow_http_servers),
-        )
-
-
-ALLOW_HTTP_SERVERS = flag(
-    "--allow-http-servers",
-    is_flag=True,
-    text="Let issuers name servers by http://; without it they must use https.",
-)
-POLICY_OPTIONS = (
-    repeated(
-        "--exec-solver",
-        "exec_solvers",
-        metavar="NAME='COMMAND ARGS'",
-        parse=parse_programs,
-        text="Allow ACME solvers of type `exec` to run this command line; may be repeated.",
-    ),
-    file(
-        "--exec-solver-env-file",
-        "exec_environment",
-        parse=parse_environment,
-        text="KEY=VALUE lines: the environment of those programs, beside ACME_* and PATH.",
-    ),
-    repeated(
-        "--webroot",
-        "webroots",
-        metavar="DIR",
-        type=click.Path(path_type=Path),
-        parse=parse_directories,
-        text="Allow ACME solvers of type `http01.webroot` to write below DIR; may be repeated.",
-    ),
-    repeated(
-        "--dns01-endpoint",
-        "dns01_endpoints",
-        metavar="PROVIDER=URL",
-        parse=parse_endpoints,
-        text="Send the requests to a DNS provider's API to URL (http is allowed); may be repeated.",
-    ),
-    repeated(
-        "--dns01-lexicon",
-        "lexicon_providers",
-        metavar="NAMES",
-        parse=parse_lexicon,
-        text="Allow ACME solvers to use these providers of dns-lexicon, with commas between.",
-    ),
-    repeated(
-        "--dns01-lexicon-option",
-        "lexicon_options",
-        metavar="PROVIDER.OPTION=VALUE",
-        parse=parse_lexicon_options,
-        text="Set an option of such a provider that no issuer may, e.g. its server; may be repeated.",
-    ),
-    repeated(
-        "--dns01-plugin",
-        "plugins",
-        metavar="NAMES",
-        parse=parse_plugins,
-        text="Allow ACME solvers to use these DNS plug-ins, with commas between.",
-    ),
-    switch(
-        "--issuer-ambient-credentials",
-        default=False,
-        text="Let Issuers use the cloud credentials of this process.",
-    ),
-    switch(
-        "--cluster-issuer-ambient-credentials",
-        default=True,
-        text="Let ClusterIssuers use the cloud credentials of this process.",
-    ),
-    ALLOW_HTTP_SERVERS,
-)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SolverFlags(PolicyFlags):
-    """Listeners and name servers of solvers, and what the operator allows issuers."""
-
-    http01_listen: Address | None
-    http01_check_port: int
-    http01_nameservers: tuple[str, ...]
-    tlsalpn01_listen: Address | None
-    tlsalpn01_backend: Address | None
-    dns01_nameservers: tuple[str, ...]
-    dns01_recursive_only: bool
-
-    @property
-    def settings(self) -> lazy.app.AcmeSettings:
-        """The settings of the process."""
-        given = {field.name: getattr(self, field.name) for field in fields(self)}
-        for field in fields(PolicyFlags):
-            del given[field.name]
-        return lazy.app.AcmeSettings(policy=self.policy, **given)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AcmeFlags(SolverFlags):
-    """The ACME settings, and what the operator allows issuers."""
-
-    max_concurrent_challenges: int
-    http01_cluster_addresses: tuple[str, ...]
-    http01_cluster_service: str | None
-    http01_labels: dict[str, str]
-    dns01_check_period: timedelta
-    limits_file: Path | None
-
-
 def parse_labels(values: tuple[str, ...]) -> dict[str, str]:
     """Parse labels; each value may contain several, comma-separated."""
     labels: dict[str, str] = {}
@@ -290,106 +154,167 @@ def parse_labels(values: tuple[str, ...]) -> dict[str, str]:
     return labels
 
 
-def warn_of_acme_process(value: str | None) -> None:
-    """Accept the removed `--acme-process` for one release, with a warning."""
-    if value is not None:
-        report_warning("--acme-process no longer has any effect; remove it")
+ALLOW_HTTP_SERVERS = flag(
+    "--allow-http-servers",
+    "Let issuers name servers by http://; without it they must use https.",
+    is_flag=True,
+)
 
 
-_SOLVER_OPTIONS = (
-    flag(
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyFlags:
+    """What the operator allows."""
+
+    exec_solvers: Programs = repeated(
+        "--exec-solver",
+        "Allow ACME solvers of type `exec` to run this command line; may be repeated.",
+        metavar="NAME='COMMAND ARGS'",
+        parse=parse_programs,
+    )
+    exec_environment: dict[str, str] = file(
+        "--exec-solver-env-file",
+        "KEY=VALUE lines: the environment of those programs, beside ACME_* and PATH.",
+        parse=parse_environment,
+    )
+    webroots: tuple[str, ...] = repeated(
+        "--webroot",
+        "Allow ACME solvers of type `http01.webroot` to write below DIR; may be repeated.",
+        metavar="DIR",
+        type=click.Path(path_type=Path),
+        parse=parse_directories,
+    )
+    dns01_endpoints: dict[str, str] = repeated(
+        "--dns01-endpoint",
+        "Send the requests to a DNS provider's API to URL (http is allowed); may be repeated.",
+        metavar="PROVIDER=URL",
+        parse=parse_endpoints,
+    )
+    lexicon_providers: tuple[str, ...] = repeated(
+        "--dns01-lexicon",
+        "Allow ACME solvers to use these providers of dns-lexicon, with commas between.",
+        metavar="NAMES",
+        parse=parse_lexicon,
+    )
+    lexicon_options: dict[str, dict[str, str]] = repeated(
+        "--dns01-lexicon-option",
+        "Set an option of such a provider that no issuer may, e.g. its server; may be repeated.",
+        metavar="PROVIDER.OPTION=VALUE",
+        parse=parse_lexicon_options,
+    )
+    plugins: tuple[str, ...] = repeated(
+        "--dns01-plugin",
+        "Allow ACME solvers to use these DNS plug-ins, with commas between.",
+        metavar="NAMES",
+        parse=parse_plugins,
+    )
+    issuer_ambient_credentials: bool = switch(
+        "--issuer-ambient-credentials",
+        "Let Issuers use the cloud credentials of this process.",
+        default=False,
+    )
+    cluster_issuer_ambient_credentials: bool = switch(
+        "--cluster-issuer-ambient-credentials",
+        "Let ClusterIssuers use the cloud credentials of this process.",
+        default=True,
+    )
+    allow_http_servers: bool = ALLOW_HTTP_SERVERS
+
+    @property
+    def policy(self) -> lazy.app.OperatorPolicy:
+        """The policy. Raises `click.UsageError`."""
+        if unused := set(self.lexicon_options) - set(self.lexicon_providers):
+            shown = ",".join(sorted(unused))
+            raise click.UsageError(f"--dns01-lexicon-option needs --dns01-lexicon {shown}")
+        values = values_of(self)
+        servers = lazy.app.ServerRules(allow_http=values.pop("allow_http_servers"))
+        return lazy.app.OperatorPolicy(servers=servers, **values)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SolverFlags:
+    """Listeners and name servers of solvers, and what the operator allows issuers."""
+
+    http01_listen: Address | None = flag(
         "--http01-listen",
+        "Answer HTTP-01 challenges there, e.g. :80; without it, disabled.",
         metavar="HOST:PORT",
         parse=parse_address,
-        text="Answer HTTP-01 challenges there, e.g. :80; without it, disabled.",
-    ),
-    flag(
+    )
+    http01_check_port: int = flag(
         "--http01-check-port",
+        "Port of the HTTP-01 self-check, which precedes the notification of the CA.",
         metavar="PORT",
         type=click.IntRange(1, 65535),
         default=80,
-        text="Port of the HTTP-01 self-check, which precedes the notification of the CA.",
-    ),
-    words(
+    )
+    http01_nameservers: tuple[str, ...] = words(
         "--acme-http01-solver-nameservers",
-        "http01_nameservers",
+        "Name servers used for the HTTP-01 self-check.  [default: the system]",
         metavar="HOST:PORT,…",
-        text="Name servers used for the HTTP-01 self-check.  [default: the system]",
-    ),
-    flag(
+    )
+    tlsalpn01_listen: Address | None = flag(
         "--tlsalpn01-listen",
+        "Answer TLS-ALPN-01 challenges there, e.g. :443; without it, disabled.",
         metavar="HOST:PORT",
         parse=parse_address,
-        text="Answer TLS-ALPN-01 challenges there, e.g. :443; without it, disabled.",
-    ),
-    flag(
+    )
+    tlsalpn01_backend: Address | None = flag(
         "--tlsalpn01-backend",
+        "Backend for all other TLS connections to --tlsalpn01-listen, which are forwarded unread.",
         metavar="HOST:PORT",
         parse=parse_address,
-        text="Backend for all other TLS connections to --tlsalpn01-listen, which are forwarded unread.",
-    ),
-    words(
+    )
+    dns01_nameservers: tuple[str, ...] = words(
         "--dns01-recursive-nameservers",
-        "dns01_nameservers",
-        metavar="HOST:PORT|URL,…",
-        text="Recursive name servers used for the DNS-01 self-check; an https URL: DNS over HTTPS, by "
+        "Recursive name servers used for the DNS-01 self-check; an https URL: DNS over HTTPS, by "
         "`certwright[doh]`.  [default: the system's]",
-    ),
-    switch(
+        metavar="HOST:PORT|URL,…",
+    )
+    dns01_recursive_only: bool = switch(
         "--dns01-recursive-nameservers-only",
-        "dns01_recursive_only",
+        "Query recursive name servers only, never those of the zone.",
         default=False,
-        text="Query recursive name servers only, never those of the zone.",
-    ),
-)
-_OPTIONS = (
-    number(
-        "--max-concurrent-challenges",
-        default=60,
-        text="Maximum number of concurrent challenges per CA.",
-    ),
-    *_SOLVER_OPTIONS,
-    words(
+    )
+
+    policy: PolicyFlags = group(PolicyFlags)
+
+    @property
+    def settings(self) -> lazy.app.AcmeSettings:
+        """The settings of the process. Raises `click.UsageError`."""
+        return lazy.app.AcmeSettings(policy=self.policy.policy, **values_of(self))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AcmeFlags(SolverFlags):
+    """The ACME settings, and what the operator allows issuers."""
+
+    max_concurrent_challenges: int = number(
+        "--max-concurrent-challenges", "Maximum number of concurrent challenges per CA.", default=60
+    )
+    http01_cluster_addresses: tuple[str, ...] = words(
         "--http01-cluster-address",
-        "http01_cluster_addresses",
-        metavar="IP,…",
-        text="Addresses of this replica that proxies of the cluster connect to for HTTP-01: solvers then "
+        "Addresses of this replica that proxies of the cluster connect to for HTTP-01: solvers then "
         "create Ingresses or HTTPRoutes that lead there.  [default: none are created]",
-    ),
-    flag(
+        metavar="IP,…",
+    )
+    http01_cluster_service: str | None = flag(
         "--http01-cluster-service",
-        metavar="NAMESPACE/NAME",
-        text="Service that selects all replicas: proxies are led to the ready ones, too, as each answers "
+        "Service that selects all replicas: proxies are led to the ready ones, too, as each answers "
         "every challenge.  [default: to this replica only]",
-    ),
-    repeated(
+        metavar="NAMESPACE/NAME",
+    )
+    http01_labels: dict[str, str] = repeated(
         "--acme-http01-solver-extra-labels",
-        "http01_labels",
+        "Labels of the objects of HTTP-01 solvers: Services, EndpointSlices, Ingresses, HTTPRoutes.",
         metavar="KEY=VALUE,…",
         parse=parse_labels,
-        text="Labels of the objects of HTTP-01 solvers: Services, EndpointSlices, Ingresses, HTTPRoutes.",
-    ),
-    duration(
+    )
+    dns01_check_period: timedelta = duration(
         "--dns01-check-retry-period",
-        "dns01_check_period",
+        "The longest interval between self-checks of a newly presented challenge.",
         default="10s",
-        text="The longest interval between self-checks of a newly presented challenge.",
-    ),
-    file(
-        "--acme-limits",
-        "limits_file",
-        text="Rate limits of ACME servers (YAML) that differ from the built-in ones.",
-    ),
-    flag(
-        "--acme-process",
-        parse=warn_of_acme_process,
-        expose_value=False,
-        hidden=True,
-        text="Has no effect any more; accepted for one release.",
-    ),
-)
-
-acme_options = gathered("acme", AcmeFlags, (*_OPTIONS, *POLICY_OPTIONS))
-"""Adds the flags; the function gets them as `acme: AcmeFlags`."""
-solver_options = gathered("solvers", SolverFlags, (*_SOLVER_OPTIONS, *POLICY_OPTIONS))
-"""Adds the flags of solvers alone; the function gets them as `solvers: SolverFlags`."""
+    )
+    limits_file: Path | None = file(
+        "--acme-limits", "Rate limits of ACME servers (YAML) that differ from the built-in ones."
+    )
+    acme_process: None = removed("--acme-process", "; remove it")

@@ -10,7 +10,6 @@ import sys
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -19,8 +18,7 @@ from certwright import __version__
 from certwright.cli import errors
 from certwright.cli.access import DEFAULT_DATA_DIR
 from certwright.cli.errors import Failed, report_warning
-from certwright.cli.flags import file, flag
-from certwright.cli.options import Decorator, gathered
+from certwright.cli.flags import directory, file, flag
 from certwright.kit import logs
 
 _log = logging.getLogger(__name__)
@@ -32,28 +30,41 @@ T = TypeVar("T")
 Closer = Callable[[], Awaitable[None]]
 
 
-def data_dir_flag(text: str) -> Decorator:
-    """Add `--data-dir` as `data_dir: Path`."""
-    kind = click.Path(path_type=Path, file_okay=False)
-    return flag("--data-dir", metavar="DIR", type=kind, default=DEFAULT_DATA_DIR, text=text)
-
-
-DATA_DIR = data_dir_flag(
-    "Directory of the store, the server's own keys and the kubeconfig; created if missing."
+DATA_DIR = directory(
+    "--data-dir",
+    "Directory of the store, the server's own keys and the kubeconfig; created if missing.",
+    default=DEFAULT_DATA_DIR,
 )
 ENCRYPTION_KEY_FILE = file(
     "--encryption-key-file",
-    text="The key of the Secrets in the store.  "
+    "The key of the Secrets in the store.  "
     "[default: $CERTWRIGHT_ENCRYPTION_KEY, or DIR/encryption.key, which is created if missing]",
 )
+
+
+def level_flag(level: str | None) -> Any:
+    """`--log-level` with that default; None: warning, or info with `--log-format json`."""
+    shown = level or "warning; info with --log-format json"
+    return flag(
+        "--log-level",
+        f"Log level on standard error.  [default: {shown}]",
+        type=click.Choice(["debug", "info", "warning", "error"]),
+        default=level,
+        show_default=False,
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class LogFlags:
     """The settings of the log. `log_level` None: info with `--log-format json`, else warning."""
 
-    log_level: str | None
-    log_format: str
+    log_level: str | None = level_flag("info")
+    log_format: str = flag(
+        "--log-format",
+        "Log lines for people, or for machines: one JSON object per line.",
+        type=click.Choice(list(logs.FORMATS)),
+        default="text",
+    )
 
     def set_up(self) -> None:
         """Send the log, and the errors of this command, to standard error."""
@@ -67,26 +78,6 @@ class LogFlags:
         `values`."""
         is_json = self.log_format == "json"
         click.echo(logs.json_line(logging.INFO, sentence, **values) if is_json else sentence)
-
-
-def log_options(*, level: str | None = "info") -> Decorator:
-    """Add `--log-level`, with the default `level`, and `--log-format`, as `log: LogFlags`."""
-    default = level or "warning; info with --log-format json"
-    options = (
-        click.option(
-            "--log-level",
-            type=click.Choice(["debug", "info", "warning", "error"]),
-            default=level,
-            help=f"Log level on standard error.  [default: {default}]",
-        ),
-        flag(
-            "--log-format",
-            type=click.Choice(list(logs.FORMATS)),
-            default="text",
-            text="Log lines for people, or for machines: one JSON object per line.",
-        ),
-    )
-    return gathered("log", LogFlags, options)
 
 
 class Stop:

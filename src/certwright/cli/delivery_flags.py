@@ -16,8 +16,7 @@ import click
 
 from certwright.cli import lazy
 from certwright.cli.errors import Failed
-from certwright.cli.flags import flag, repeated, split_words
-from certwright.cli.options import gathered, parse_timeout
+from certwright.cli.flags import repeated, seconds, split_words
 from certwright.kit import versioned_files
 
 if TYPE_CHECKING:
@@ -84,10 +83,29 @@ def parse_patterns(values: tuple[str, ...]) -> tuple[str, ...]:
 class DeliveryFlags:
     """What the operator allows Deliveries."""
 
-    delivery_roots: Mapping[str, Root]
-    hooks: Mapping[str, str]
-    hook_timeout_s: float
-    checked: tuple[str, ...]
+    delivery_roots: Mapping[str, Root] = repeated(
+        "--delivery-root",
+        "Let Deliveries of root NAME write below DIR, as these users and groups, with these modes, "
+        "from these namespaces; may be repeated.",
+        metavar="NAME=DIR[,owners=A+B][,groups=…][,modes=…][,namespaces=…]",
+        parse=parse_roots,
+    )
+    hooks: Mapping[str, str] = repeated(
+        "--hook",
+        "Let Deliveries run COMMAND by /bin/sh after their files were replaced, or replace the "
+        "certificate in a running HAProxy by NAME=haproxy:SOCKET; may be repeated.",
+        metavar="NAME='COMMAND'",
+        parse=parse_hooks,
+    )
+    hook_timeout_s: float = seconds(
+        "--hook-timeout", "How long a hook may take before it is killed.", default="60s"
+    )
+    checked: tuple[str, ...] = repeated(
+        "--deployed-check-allow",
+        "Addresses that Deliveries may have checked, with * for any part of the host or any port.",
+        metavar="HOST:PORT,…",
+        parse=parse_patterns,
+    )
 
     @property
     def settings(self) -> lazy.app.DeliveryOptions:
@@ -113,41 +131,3 @@ class DeliveryFlags:
                     f"--delivery-root {name}={self.delivery_roots[name].directory}: another certwright "
                     "delivers to that directory; stop it, or name another directory"
                 ) from None
-
-
-_OPTIONS: Final = (
-    repeated(
-        "--delivery-root",
-        "delivery_roots",
-        metavar="NAME=DIR[,owners=A+B][,groups=…][,modes=…][,namespaces=…]",
-        parse=parse_roots,
-        text="Let Deliveries of root NAME write below DIR, as these users and groups, with these modes, "
-        "from these namespaces; may be repeated.",
-    ),
-    repeated(
-        "--hook",
-        "hooks",
-        metavar="NAME='COMMAND'",
-        parse=parse_hooks,
-        text="Let Deliveries run COMMAND by /bin/sh after their files were replaced, or replace the "
-        "certificate in a running HAProxy by NAME=haproxy:SOCKET; may be repeated.",
-    ),
-    flag(
-        "--hook-timeout",
-        "hook_timeout_s",
-        metavar="TIME",
-        default="60s",
-        callback=parse_timeout,
-        text="How long a hook may take before it is killed.",
-    ),
-    repeated(
-        "--deployed-check-allow",
-        "checked",
-        metavar="HOST:PORT,…",
-        parse=parse_patterns,
-        text="Addresses that Deliveries may have checked, with * for any part of the host or any port.",
-    ),
-)
-
-delivery_options = gathered("deliveries", DeliveryFlags, _OPTIONS)
-"""Adds the flags; the function gets them as `deliveries: DeliveryFlags`."""

@@ -5,13 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import click
 
 from certwright.cli import lazy
-from certwright.cli.options import Decorator, gathered, parse_timeout
+from certwright.cli.flags import Decorator, directory, flag, flag_options, seconds
 
 DEFAULT_EXPORT = Path("certwright-export")
+
+
+def export_flag(default: Path | None) -> Any:
+    """`--export` with that default."""
+    text = "Write every certificate as files: DIR/<namespace>/<certificate>/tls.crt and so on."
+    return directory("--export", text, default=default)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,10 +26,21 @@ class ExportFlags:
     """What is exported to which directory, and the command that runs for each changed certificate. `export`
     None: nothing is exported."""
 
-    export: Path | None
-    export_ca_keys: bool
-    on_change: str | None
-    on_change_timeout_s: float
+    export: Path | None = export_flag(None)
+    export_ca_keys: bool = flag(
+        "--export-ca-keys",
+        "Export the private keys of CAs too; without it they are removed from DIR.",
+        is_flag=True,
+    )
+    on_change: str | None = flag(
+        "--on-change",
+        "Run by /bin/sh for each certificate after its files in DIR were replaced, with "
+        "CERTWRIGHT_CERTIFICATE (namespace/name) and CERTWRIGHT_DIR; repeated until it succeeds.",
+        metavar="'COMMAND'",
+    )
+    on_change_timeout_s: float = seconds(
+        "--on-change-timeout", "How long COMMAND may take before it is killed.", default="60s"
+    )
 
     def __post_init__(self) -> None:
         if self.export is None and (self.on_change is not None or self.export_ca_keys):
@@ -58,35 +76,4 @@ class ExportFlags:
 
 def export_options(*, default: Path | None) -> Decorator:
     """Add the flags as `export: ExportFlags`; `default` is that of `--export`."""
-    shown = f"  [default: {default}]" if default else ""
-    options = (
-        click.option(
-            "--export",
-            metavar="DIR",
-            type=click.Path(path_type=Path, file_okay=False),
-            default=default,
-            help=f"Write every certificate as files: DIR/<namespace>/<certificate>/tls.crt and so on.{shown}",
-        ),
-        click.option(
-            "--export-ca-keys",
-            is_flag=True,
-            help="Export the private keys of CAs too; without it they are removed from DIR.",
-        ),
-        click.option(
-            "--on-change",
-            metavar="'COMMAND'",
-            help="Run by /bin/sh for each certificate after its files in DIR were replaced, with "
-            "CERTWRIGHT_CERTIFICATE (namespace/name) and CERTWRIGHT_DIR; repeated until it succeeds.",
-        ),
-        click.option(
-            "--on-change-timeout",
-            "on_change_timeout_s",
-            metavar="TIME",
-            default="60s",
-            show_default=True,
-            callback=parse_timeout,
-            help="How long COMMAND may take before it is killed.",
-        ),
-    )
-
-    return gathered("export", ExportFlags, options)
+    return flag_options("export", ExportFlags, export=export_flag(default))

@@ -1,25 +1,29 @@
-"""How flags of long-running commands are declared, and how their values are written.
+"""Flags of commands, declared once: as the fields of dataclasses.
 
-A flag is declared once, with its parser: a function of the value as given that raises `click.BadParameter`.
+`flag` and its relatives declare a field with its flag: name, help, default, and a parser, a function of the
+value as given that raises `click.BadParameter`. `flags_of` is the table of all flags of such a group.
 """
 
 from __future__ import annotations
 
 import errno
+import functools
+import inspect
 import re
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, fields
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import click
 
-from certwright.cli.options import TRUTH, Decorator
+from certwright.cli.errors import report_warning
 from certwright.kube.util.durations import parse_duration
 from certwright.kube.util.encoding import is_ip_address
 
-T = TypeVar("T")
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 Address = tuple[str, int]
 Words = tuple[str, ...]
 
@@ -28,63 +32,184 @@ ANY_ADDRESS: Final = "0.0.0.0"  # noqa: S104 - only if the user asks for it
 # RFC 1123 §2.1; a wildcard as the leftmost label (RFC 6125 §6.4.3).
 _LABEL: Final = r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
 _DNS_NAME: Final = re.compile(rf"(\*\.)?{_LABEL}(\.{_LABEL})*")
+_NUMBER: Final = re.compile(r"[0-9]+(\.[0-9]+)?", re.ASCII)
+
+
+class _Truth(click.types.BoolParamType):
+    """As click's, but an error does not list all twelve accepted words."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> bool:
+        """See `click.ParamType`."""
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter:
+            self.fail(f"{value!r} is neither true nor false", param, ctx)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flag:
+    """A flag. `name` may contain a short one, too: `-n, --namespace`. `default` None: it has none. `parse`
+    gets the value as given; `settings` are click's."""
+
+    name: str
+    text: str
+    metavar: str | None
+    default: Any
+    parse: Callable[[Any], Any] | None
+    settings: dict[str, Any]
+
+    def option(self, parameter: str) -> Decorator:
+        """Add the flag to a command, as that parameter."""
+        settings = dict(self.settings)
+        if (parse := self.parse) is not None:
+            settings["callback"] = lambda _context, _option, value: parse(value)
+        if self.default is not None:
+            # Not None: click takes it for the value of a flag that is not given, instead of false.
+            settings["default"] = self.default
+            settings.setdefault("show_default", not settings.get("multiple") and self.default != "")
+        return click.option(
+            *self.name.split(", "), parameter, metavar=self.metavar, help=self.text, **settings
+        )
 
 
 def flag(
-    *names: str,
+    name: str,
     text: str,
+    *,
     metavar: str | None = None,
     default: Any = None,
     parse: Callable[[Any], Any] | None = None,
     **settings: Any,
-) -> Decorator:
-    """A flag whose help is `text` and shows the default. `names`: the flag and, if it differs, the
-    parameter."""
-    if parse is not None:
-        settings["callback"] = lambda _context, _option, value: parse(value)
-    if default is not None:
-        # Not None: click takes it for the value of a flag that is not given, instead of false.
-        settings["default"] = default
-        if not settings.get("multiple"):
-            settings["show_default"] = default != ""
-    return click.option(*names, metavar=metavar, help=text, **settings)
+) -> Any:
+    """A field for a flag whose help is `text` and shows the default."""
+    shown = Flag(name=name, text=text, metavar=metavar, default=default, parse=parse, settings=settings)
+    return field(metadata={"flag": shown})
 
 
-def repeated(*names: str, text: str, metavar: str, parse: Callable[[Any], Any], **settings: Any) -> Decorator:
+def repeated(name: str, text: str, *, metavar: str, parse: Callable[[Any], Any], **settings: Any) -> Any:
     """A flag that may be given several times; `parse` gets all its values."""
-    return flag(*names, text=text, metavar=metavar, parse=parse, multiple=True, **settings)
+    return flag(name, text, metavar=metavar, parse=parse, multiple=True, **settings)
 
 
-def words(*names: str, text: str, metavar: str = "NAME,…", default: Words = ()) -> Decorator:
+def words(name: str, text: str, *, metavar: str = "NAME,…", default: Words = ()) -> Any:
     """A list: the flag may be repeated, and each value may contain several words with commas between."""
-    return repeated(*names, text=text, metavar=metavar, parse=split_words, default=default)
+    return repeated(name, text, metavar=metavar, parse=split_words, default=default)
 
 
-def switch(*names: str, text: str, default: bool) -> Decorator:
+def switch(name: str, text: str, *, default: bool) -> Any:
     """A flag that is true or false; as Go's flags, without a value it means true."""
-    shown = f"{text}  [default: {str(default).lower()}]"
-    return click.option(
-        *names, metavar="BOOL", type=TRUTH, default=default, is_flag=False, flag_value=True, help=shown
-    )
+    text = f"{text}  [default: {str(default).lower()}]"
+    settings: dict[str, Any] = {"type": _Truth(), "is_flag": False, "flag_value": True, "show_default": False}
+    return flag(name, text, metavar="BOOL", default=default, **settings)
 
 
-def duration(
-    *names: str, text: str, default: str, parse: Callable[[str], timedelta] | None = None
-) -> Decorator:
+def duration(name: str, text: str, *, default: str, parse: Callable[[str], timedelta] | None = None) -> Any:
     """A duration such as `90s` or `1h30m`."""
-    return flag(*names, text=text, metavar="DURATION", default=default, parse=parse or parse_period)
+    return flag(name, text, metavar="DURATION", default=default, parse=parse or parse_period)
 
 
-def number(*names: str, text: str, default: int, at_least: int = 1, metavar: str = "N") -> Decorator:
+def number(name: str, text: str, *, default: int, at_least: int = 1, metavar: str = "N") -> Any:
     """A number, `at_least` or more."""
-    kind = click.IntRange(min=at_least)
-    return flag(*names, text=text, metavar=metavar, type=kind, default=default)
+    return flag(name, text, metavar=metavar, type=click.IntRange(min=at_least), default=default)
 
 
-def file(*names: str, text: str, **settings: Any) -> Decorator:
+def seconds(name: str, text: str, *, default: str) -> Any:
+    """A time such as `30`, `0.5`, `30s` or `2m`, in seconds."""
+    return flag(name, text, metavar="TIME", default=default, parse=parse_timeout)
+
+
+def file(name: str, text: str, *, parse: Callable[[Path | None], Any] | None = None) -> Any:
     """The path of a file."""
-    kind = click.Path(path_type=Path, dir_okay=False)
-    return flag(*names, text=text, metavar="FILE", type=kind, **settings)
+    return flag(name, text, metavar="FILE", type=click.Path(path_type=Path, dir_okay=False), parse=parse)
+
+
+def directory(name: str, text: str, *, default: Path | None = None) -> Any:
+    """The path of a directory."""
+    kind = click.Path(path_type=Path, file_okay=False)
+    return flag(name, text, metavar="DIR", type=kind, default=default)
+
+
+def removed(name: str, advice: str) -> Any:
+    """A former flag, accepted for one release with a warning; no part of the group's values."""
+
+    def warn(value: str | None) -> None:
+        if value:
+            report_warning(f"{name} no longer has any effect{advice}")
+
+    text = "Has no effect any more; accepted for one release."
+    settings = {"hidden": True, "expose_value": False}
+    former = Flag(name=name, text=text, metavar=None, default=None, parse=warn, settings=settings)
+    return field(init=False, default=None, metadata={"flag": former})
+
+
+def group(kind: type) -> Any:
+    """A field for a group of flags within another."""
+    return field(metadata={"group": kind})
+
+
+def flags_of(kind: type) -> Iterator[tuple[str, Flag]]:
+    """The flags of a group and of the groups in it, in their order, each with its parameter."""
+    for each in fields(kind):
+        if (inner := each.metadata.get("group")) is not None:
+            yield from flags_of(inner)
+        else:
+            yield each.name, each.metadata["flag"]
+
+
+def gathered(name: str, make: Callable[..., Any], options: Sequence[Decorator] = ()) -> Decorator:
+    """Add the options to a command, which gets one argument `name` instead of the parameters of `make`: what
+    `make` returns for them."""
+    return _gather(name, tuple(inspect.signature(make).parameters), make, options)
+
+
+def flag_options(name: str, kind: type, **others: Any) -> Decorator:
+    """Add the flags of the group to a command, which gets them as one argument `name` of that type. `others`
+    are flags to use instead of the group's, by parameter."""
+    declared = dict(flags_of(kind)) | {parameter: each.metadata["flag"] for parameter, each in others.items()}
+    options = [each.option(parameter) for parameter, each in declared.items()]
+    parameters = [
+        parameter for parameter, each in declared.items() if each.settings.get("expose_value", True)
+    ]
+
+    def make(group: type, given: dict[str, Any]) -> Any:
+        inner = {each.name: each.metadata.get("group") for each in fields(group) if each.init}
+        return group(
+            **{key: given[key] if part is None else make(part, given) for key, part in inner.items()}
+        )
+
+    return _gather(name, parameters, lambda **given: make(kind, given), options)
+
+
+def _gather(
+    name: str, parameters: Sequence[str], make: Callable[..., Any], options: Sequence[Decorator]
+) -> Decorator:
+    def add(command: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(command)
+        def gather(*args: Any, **given: Any) -> Any:
+            value = make(**{parameter: given.pop(parameter) for parameter in parameters})
+            return command(*args, **{name: value}, **given)
+
+        wrapped: Callable[..., Any] = gather
+        for option in reversed(options):
+            wrapped = option(wrapped)
+        return wrapped
+
+    return add
+
+
+def single(parameter: str, declared: Any) -> Decorator:
+    """Add one flag to a command, as that parameter."""
+    option: Decorator = declared.metadata["flag"].option(parameter)
+    return option
+
+
+def values_of(flags: Any) -> dict[str, Any]:
+    """The values of a group by parameter, without those of the groups in it."""
+    return {
+        each.name: getattr(flags, each.name)
+        for each in fields(flags)
+        if each.init and "flag" in each.metadata
+    }
 
 
 def split_words(values: Words) -> Words:
@@ -129,20 +254,15 @@ def parse_names(values: Words) -> Words:
     return names
 
 
-def listen_flag(default: str) -> Decorator:
-    """Add `--listen` as `listen: Address | None`; `default` is the text of the help."""
-
-    def read(value: str | None) -> Address | None:
-        address = parse_address(value)
-        return None if address is None else (address[0] or ANY_ADDRESS, address[1])
-
-    return flag(
-        "--listen",
-        metavar="HOST:PORT",
-        parse=read,
-        text="Where to listen, with TLS; :PORT is every address of this machine, and port 0 picks a free "
-        f"one.  [default: {default}]",
-    )
+def parse_timeout(value: str) -> float:
+    """The seconds of `30`, `0.5`, `30s`, `2m`."""
+    try:
+        period = float(value) if _NUMBER.fullmatch(value) else parse_duration(value).total_seconds()
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
+    if period < 0:
+        raise click.BadParameter(f"{value!r} cannot be negative")
+    return period
 
 
 def is_free(host: str, port: int) -> bool:

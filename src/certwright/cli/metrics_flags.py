@@ -21,7 +21,6 @@ from certwright.cli.flags import (
     repeated,
     split_words,
 )
-from certwright.cli.options import gathered
 from certwright.kube.api.meta import ObjectKey
 
 _VERSIONS: Final = {"VersionTLS12": ssl.TLSVersion.TLSv1_2, "VersionTLS13": ssl.TLSVersion.TLSv1_3}
@@ -77,15 +76,65 @@ def _leaf_life(value: str) -> timedelta:
 class MetricsFlags:
     """Where metrics are served, and with which certificate. Raises `click.UsageError`."""
 
-    address: Address | None
-    cert_file: str
-    key_file: str
-    ca_namespace: str
-    ca_name: str
-    dns_names: tuple[str, ...]
-    leaf_life: timedelta
-    minimum: ssl.TLSVersion
-    ciphers: tuple[str, ...]
+    address: Address | None = flag(
+        "--metrics-listen-address",
+        "Serve Prometheus metrics there, at /metrics, over plain HTTP unless there is a certificate for "
+        "them; without it, disabled.",
+        metavar="HOST:PORT",
+        default="",
+        parse=_address,
+    )
+    cert_file: str = flag(
+        "--metrics-tls-cert-file",
+        "Serve metrics over HTTPS with this certificate (PEM); read again when it changes.",
+        metavar="FILE",
+        default="",
+    )
+    key_file: str = flag(
+        "--metrics-tls-private-key-file",
+        "The private key of --metrics-tls-cert-file.",
+        metavar="FILE",
+        default="",
+    )
+    ca_namespace: str = flag(
+        "--metrics-dynamic-serving-ca-secret-namespace",
+        "Namespace of --metrics-dynamic-serving-ca-secret-name.",
+        metavar="NS",
+        default="",
+    )
+    ca_name: str = flag(
+        "--metrics-dynamic-serving-ca-secret-name",
+        "Serve metrics over HTTPS with a certificate signed by the CA in this Secret, which is created "
+        "if it is missing.",
+        metavar="NAME",
+        default="",
+    )
+    dns_names: tuple[str, ...] = repeated(
+        "--metrics-dynamic-serving-dns-names",
+        "Names of that certificate.",
+        metavar="NAME,…",
+        parse=parse_names,
+    )
+    leaf_life: timedelta = duration(
+        "--metrics-dynamic-serving-leaf-duration",
+        "Lifetime of that certificate.",
+        default="168h",
+        parse=_leaf_life,
+    )
+    minimum: ssl.TLSVersion = flag(
+        "--metrics-tls-min-version",
+        "The lowest version of TLS for metrics: VersionTLS12 or VersionTLS13.",
+        metavar="VERSION",
+        default="VersionTLS12",
+        parse=_version,
+    )
+    ciphers: tuple[str, ...] = repeated(
+        "--metrics-tls-cipher-suites",
+        "Cipher suites of TLS 1.2 for metrics, by IANA's names.  [default: ECDHE with AES-GCM or "
+        "ChaCha20-Poly1305]",
+        metavar="NAME,…",
+        parse=_ciphers,
+    )
 
     def __post_init__(self) -> None:
         by_files, by_ca = self._files, self._ca
@@ -127,78 +176,3 @@ class MetricsFlags:
             ca = lazy.app.CaSettings(secret=secret, dns_names=self.dns_names, leaf_life=self.leaf_life)
             return lazy.app.MetricsTls(source=ca, minimum=minimum, ciphers=ciphers)
         return None
-
-
-_OPTIONS = (
-    flag(
-        "--metrics-listen-address",
-        "address",
-        metavar="HOST:PORT",
-        default="",
-        parse=_address,
-        text="Serve Prometheus metrics there, at /metrics, over plain HTTP unless there is a certificate for "
-        "them; without it, disabled.",
-    ),
-    flag(
-        "--metrics-tls-cert-file",
-        "cert_file",
-        metavar="FILE",
-        default="",
-        text="Serve metrics over HTTPS with this certificate (PEM); read again when it changes.",
-    ),
-    flag(
-        "--metrics-tls-private-key-file",
-        "key_file",
-        metavar="FILE",
-        default="",
-        text="The private key of --metrics-tls-cert-file.",
-    ),
-    flag(
-        "--metrics-dynamic-serving-ca-secret-namespace",
-        "ca_namespace",
-        metavar="NS",
-        default="",
-        text="Namespace of --metrics-dynamic-serving-ca-secret-name.",
-    ),
-    flag(
-        "--metrics-dynamic-serving-ca-secret-name",
-        "ca_name",
-        metavar="NAME",
-        default="",
-        text="Serve metrics over HTTPS with a certificate signed by the CA in this Secret, which is created "
-        "if it is missing.",
-    ),
-    repeated(
-        "--metrics-dynamic-serving-dns-names",
-        "dns_names",
-        metavar="NAME,…",
-        parse=parse_names,
-        text="Names of that certificate.",
-    ),
-    duration(
-        "--metrics-dynamic-serving-leaf-duration",
-        "leaf_life",
-        default="168h",
-        parse=_leaf_life,
-        text="Lifetime of that certificate.",
-    ),
-    flag(
-        "--metrics-tls-min-version",
-        "minimum",
-        metavar="VERSION",
-        default="VersionTLS12",
-        parse=_version,
-        text="The lowest version of TLS for metrics: VersionTLS12 or VersionTLS13.",
-    ),
-    repeated(
-        "--metrics-tls-cipher-suites",
-        "ciphers",
-        metavar="NAME,…",
-        parse=_ciphers,
-        text="Cipher suites of TLS 1.2 for metrics, by IANA's names.  [default: ECDHE with AES-GCM or "
-        "ChaCha20-Poly1305]",
-    ),
-)
-
-metrics_options = gathered("metrics", MetricsFlags, _OPTIONS)
-"""Adds the flags; the function gets them as `metrics: MetricsFlags`."""

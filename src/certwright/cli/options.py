@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import functools
-import inspect
-import re
 from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -13,14 +11,12 @@ import click
 import msgspec
 
 from certwright.cli import lazy
-from certwright.kube.util.durations import parse_duration
+from certwright.cli.flags import Decorator, gathered, seconds, single
 
 if TYPE_CHECKING:
     from certwright.kube.api.manifests import Manifests
 
 F = TypeVar("F", bound=Callable[..., Any])
-Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
-_NUMBER = re.compile(r"[0-9]+(\.[0-9]+)?", re.ASCII)
 
 
 class ServerOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,25 +25,6 @@ class ServerOptions(msgspec.Struct, frozen=True, kw_only=True):
     kubeconfig: Path | None = None
     context: str | None = None
     namespace: str | None = None
-
-
-def gathered(name: str, make: Callable[..., Any], options: Sequence[Decorator] = ()) -> Decorator:
-    """Add the options to a command, which gets one argument `name` instead of the parameters of `make`: what
-    `make` returns for them."""
-    parameters = tuple(inspect.signature(make).parameters)
-
-    def add(command: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(command)
-        def gather(*args: Any, **given: Any) -> Any:
-            value = make(**{parameter: given.pop(parameter) for parameter in parameters})
-            return command(*args, **{name: value}, **given)
-
-        wrapped: Callable[..., Any] = gather
-        for option in reversed(options):
-            wrapped = option(wrapped)
-        return wrapped
-
-    return add
 
 
 def _no_empty_namespace(_context: click.Context, _option: click.Parameter, value: str | None) -> str | None:
@@ -104,20 +81,6 @@ def selector_option(command: F) -> F:
     )(command)
 
 
-class _Truth(click.types.BoolParamType):
-    """As click's, but an error does not list all twelve accepted words."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> bool:
-        """See `click.ParamType`."""
-        try:
-            return super().convert(value, param, ctx)
-        except click.BadParameter:
-            self.fail(f"{value!r} is neither true nor false", param, ctx)
-
-
-TRUTH = _Truth()
-
-
 class Words(click.Choice[str]):
     """A choice in upper or lower case, whose error lists the words as the help does."""
 
@@ -129,28 +92,9 @@ class Words(click.Choice[str]):
         return f"{value!r} is not one of {', '.join(self.choices)}"
 
 
-def timeout_option(*, default: str, text: str) -> Callable[[F], F]:
+def timeout_option(*, default: str, text: str) -> Decorator:
     """Add `--timeout` as `timeout_s: float`, in seconds."""
-    return click.option(
-        "--timeout",
-        "timeout_s",
-        metavar="TIME",
-        default=default,
-        show_default=True,
-        callback=parse_timeout,
-        help=f"{text}; e.g. 30, 30s or 5m.",
-    )
-
-
-def parse_timeout(_context: click.Context, _option: click.Parameter, value: str) -> float:
-    """Seconds of `30`, `0.5`, `30s`, `2m`."""
-    try:
-        seconds = float(value) if _NUMBER.fullmatch(value) else parse_duration(value).total_seconds()
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from error
-    if seconds < 0:
-        raise click.BadParameter(f"{value!r} cannot be negative")
-    return seconds
+    return single("timeout_s", seconds("--timeout", f"{text}; e.g. 30, 30s or 5m.", default=default))
 
 
 def file_option(*, required: bool) -> Callable[[F], F]:

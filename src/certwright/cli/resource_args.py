@@ -10,7 +10,7 @@ import msgspec
 
 from certwright.cli.access import Session
 from certwright.cli.errors import Failed
-from certwright.cli.options import gathered
+from certwright.cli.flags import gathered
 from certwright.kube.api.errors import NotFound
 from certwright.kube.api.kinds import AnyKind, Kind
 from certwright.kube.client import discovery

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import shlex
-from collections.abc import Callable, Coroutine
-from dataclasses import asdict, dataclass
+from collections.abc import Coroutine
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,8 +13,9 @@ from typing import Any, TypeVar
 import click
 
 from certwright.cli import daemon, etcd_flags, lazy
+from certwright.cli.access import DEFAULT_DATA_DIR
 from certwright.cli.errors import AlreadyReported, Failed, report_warning
-from certwright.cli.options import gathered
+from certwright.cli.flags import directory, flag, flag_options, group, values_of
 
 T = TypeVar("T")
 
@@ -23,32 +24,25 @@ T = TypeVar("T")
 class StoreFlags:
     """The store, by the flags of `serve`."""
 
-    data_dir: Path
-    store: str | None
-    encryption_key_file: Path | None
+    data_dir: Path = directory(
+        "--data-dir",
+        "Directory of the store and the server's own keys, as for `certwright serve`.",
+        default=DEFAULT_DATA_DIR,
+    )
+    store: str | None = flag(
+        "--store",
+        "Store of the objects, as for `certwright serve`.  [default: a file in DIR]",
+        metavar="PATH|etcd://HOST:PORT[,…]",
+    )
+    etcd: etcd_flags.EtcdFlags = group(etcd_flags.EtcdFlags)
+    encryption_key_file: Path | None = daemon.ENCRYPTION_KEY_FILE
 
-
-_STORE = click.option(
-    "--store",
-    metavar="PATH|etcd://HOST:PORT[,…]",
-    help="Store of the objects, as for `certwright serve`.  [default: a file in DIR]",
-)
-_DATA_DIR = daemon.data_dir_flag(
-    "Directory of the store and the server's own keys, as for `certwright serve`."
-)
-
-
-def store_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the flags; the function gets them as `store: StoreFlags` and `etcd: etcd_flags.EtcdFlags`."""
-    with_etcd = etcd_flags.etcd_options(daemon.ENCRYPTION_KEY_FILE(gathered("store", StoreFlags)(command)))
-    return _DATA_DIR(_STORE(with_etcd))
-
-
-def options(store: StoreFlags, etcd: etcd_flags.EtcdFlags) -> lazy.app.ServeOptions:
-    """The options of the server that uses the store. Raises `Failed`."""
-    if store.store == "memory":
-        raise Failed("--store memory keeps nothing that could be saved or restored")
-    return lazy.app.ServeOptions(etcd=etcd.options, **asdict(store))
+    @property
+    def options(self) -> lazy.app.ServeOptions:
+        """The options of the server that uses the store. Raises `Failed`."""
+        if self.store == "memory":
+            raise Failed("--store memory keeps nothing that could be saved or restored")
+        return lazy.app.ServeOptions(etcd=self.etcd.options, **values_of(self))
 
 
 def outcome(work: Coroutine[Any, Any, T]) -> T:
@@ -62,8 +56,8 @@ def outcome(work: Coroutine[Any, Any, T]) -> T:
 @click.command(short_help="Save all objects of a server's store in a file.")
 @click.argument("file", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False))
 @click.option("--force", is_flag=True, help="Replace FILE if it exists.")
-@store_options
-def command(*, file: Path, force: bool, store: StoreFlags, etcd: etcd_flags.EtcdFlags) -> None:
+@flag_options("store", StoreFlags)
+def command(*, file: Path, force: bool, store: StoreFlags) -> None:
     """Save all objects, and the server's own keys, in FILE, whether or not the server is running.
 
     Reads the store directly: run it on the server's machine, as the same user, with the --data-dir and
@@ -84,7 +78,7 @@ def command(*, file: Path, force: bool, store: StoreFlags, etcd: etcd_flags.Etcd
         raise click.UsageError("a backup is written to a file, because it is complete or missing: name one")
     if file.exists() and not force:
         raise Failed(f"{file} exists; name another file, or replace it with --force")
-    done = outcome(lazy.app.back_up(options(store, etcd), file))
+    done = outcome(lazy.app.back_up(store.options, file))
     click.echo(f"{done.objects} objects at revision {done.revision} saved in {file}")
     if done.wrapped_by is None:
         click.echo("Its Secrets are NOT encrypted: keep it as safe as they are.")
@@ -102,8 +96,8 @@ _NOT_OF_THE_STORE = ("force", "etcd_compaction_interval")
 @click.command(short_help="Fill an empty store from a file that `certwright backup` wrote.")
 @click.argument("file", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False, exists=True))
 @click.option("--force", is_flag=True, help="Replace an existing store; its contents are lost.")
-@store_options
-def restore(*, file: Path, force: bool, store: StoreFlags, etcd: etcd_flags.EtcdFlags) -> None:
+@flag_options("store", StoreFlags)
+def restore(*, file: Path, force: bool, store: StoreFlags) -> None:
     """Fill an empty store from FILE; stop the server first, and with etcd all servers.
 
     The store may be of another type than the saved one: e.g. from SQLite into etcd, or the other way. The key
@@ -117,7 +111,7 @@ def restore(*, file: Path, force: bool, store: StoreFlags, etcd: etcd_flags.Etcd
       certwright restore --data-dir /var/lib/certwright --force certwright.backup
       certwright restore --encryption-key-file saved.key certwright.backup
     """
-    done = outcome(lazy.app.restore(options(store, etcd), file, force=force))
+    done = outcome(lazy.app.restore(store.options, file, force=force))
     when = datetime.fromtimestamp(done.made, UTC).strftime("%Y-%m-%d %H:%M UTC")
     click.echo(f"{done.objects} objects of {when} restored; start the server with `{_serve()}`")
 

@@ -11,6 +11,7 @@ import click
 from certwright.cli import acme_flags, lazy
 from certwright.cli.access import USER_AGENT, session
 from certwright.cli.errors import AlreadyReported, Failed, report_error
+from certwright.cli.flags import flag_options
 from certwright.cli.format import echo
 from certwright.cli.options import (
     Folder,
@@ -163,7 +164,7 @@ def command() -> None:
     help="Namespace of the Secrets of ClusterIssuers.",
 )
 @timeout_option(default="2m", text="Fail if the record or page is not seen in this time")
-@acme_flags.solver_options
+@flag_options("solvers", acme_flags.SolverFlags)
 @namespaced_server_options
 @asynchronous
 async def solver(

@@ -6,7 +6,6 @@ import asyncio
 import logging
 import os
 import socket
-from dataclasses import asdict
 from pathlib import Path
 
 import click
@@ -22,7 +21,7 @@ from certwright.cli import (
     metrics_flags,
 )
 from certwright.cli.errors import Failed
-from certwright.cli.flags import ANY_ADDRESS
+from certwright.cli.flags import ANY_ADDRESS, flag_options, values_of
 from certwright.cli.options import ServerOptions, server_options
 from certwright.kit.service_manager import ServiceManager
 from certwright.kube.api.naming import random_suffix
@@ -57,7 +56,7 @@ async def _serve_metrics(
 
 
 def _settings(flags: controller_flags.ClusterFlags) -> lazy.app.ClusterSettings:
-    given = asdict(flags)
+    given = values_of(flags)
     terms = {name: given.pop(name) for name in ("lease_duration", "renew_deadline", "retry_period")}
     # Unless it has a name, each process has its own identity, also on one machine and after a restart.
     identity = given.pop("identity") or f"{socket.gethostname()}_{random_suffix(10)}"
@@ -82,19 +81,18 @@ async def _report_leading(running: lazy.app.RunningControllers, where: str, log:
 
 
 @click.command(short_help="Run only the controllers, against a server elsewhere.")
-@controller_flags.controller_options
-@acme_flags.acme_options
-@controller_flags.shim_options
-@delivery_flags.delivery_options
-@controller_flags.cluster_options
-@controller_flags.FEATURE_GATES
+@flag_options("flags", controller_flags.ControllerFlags)
+@flag_options("acme", acme_flags.AcmeFlags)
+@flag_options("shims", controller_flags.ShimFlags)
+@flag_options("deliveries", delivery_flags.DeliveryFlags)
+@flag_options("cluster", controller_flags.ClusterFlags)
 @click.option(
     "--namespace",
     metavar="NS",
     help="Watch one namespace only, and ignore ClusterIssuers; without it, watch all namespaces.",
 )
-@metrics_flags.metrics_options
-@daemon.log_options()
+@flag_options("metrics", metrics_flags.MetricsFlags)
+@flag_options("log", daemon.LogFlags)
 @server_options
 def command(
     *,
@@ -123,13 +121,12 @@ def command(
     deliveries.reserve()
     choice = access.choose(server.kubeconfig, os.environ, Path.cwd())
     cluster_access = access.load(choice, server.context)
-    options = lazy.app.ControllerOptions(
+    options = flags.settings(
         namespace=namespace,
         api_server_ca=cluster_access.ca_pem,
         acme=acme.settings,
         shims=shims.settings,
         deliveries=deliveries.settings,
-        **asdict(flags),
     )
     lazy.app.run(_work(_Target(choice, cluster_access), options, _settings(cluster), metrics, log))
     daemon.leave()

@@ -11,15 +11,9 @@ from msgspec.structs import replace
 from certwright.cli.access import Session, session
 from certwright.cli.diagnosis import OUR_GROUP, SETS_GROUP
 from certwright.cli.errors import AlreadyReported, Failed, report_error, report_warning
+from certwright.cli.flags import gathered
 from certwright.cli.format import echo, print_content, reference
-from certwright.cli.options import (
-    Folder,
-    ServerOptions,
-    Words,
-    asynchronous,
-    gathered,
-    namespaced_server_options,
-)
+from certwright.cli.options import Folder, ServerOptions, Words, asynchronous, namespaced_server_options
 from certwright.cli.related import CERTIFICATES, CLUSTER_ISSUERS, ISSUERS, get_or_none
 from certwright.kube.api import errors
 from certwright.kube.util.encoding import is_ip_address

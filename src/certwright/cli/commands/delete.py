@@ -14,13 +14,13 @@ from certwright.cli.access import Session, session
 from certwright.cli.applier import what, where
 from certwright.cli.bulk import Order, Tally, each_in_order, follow
 from certwright.cli.errors import AlreadyReported, report_error
+from certwright.cli.flags import gathered
 from certwright.cli.format import echo, reference
 from certwright.cli.options import (
     ServerOptions,
     all_namespaces_option,
     asynchronous,
     file_option,
-    gathered,
     namespaced_server_options,
     selector_option,
     timeout_option,

@@ -15,14 +15,9 @@ import click
 from certwright.cli import lazy
 from certwright.cli.access import choose, session
 from certwright.cli.errors import AlreadyReported, Failed, report_error, report_warning
+from certwright.cli.flags import gathered
 from certwright.cli.format import echo, sentence
-from certwright.cli.options import (
-    ServerOptions,
-    asynchronous,
-    gathered,
-    namespaced_server_options,
-    timeout_option,
-)
+from certwright.cli.options import ServerOptions, asynchronous, namespaced_server_options, timeout_option
 from certwright.kube.api.errors import Forbidden
 from certwright.kube.util.durations import parse_duration
 

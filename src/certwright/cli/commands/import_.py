@@ -14,14 +14,9 @@ import click
 from certwright.cli import lazy
 from certwright.cli.access import session
 from certwright.cli.errors import AlreadyReported, Failed, report_error
+from certwright.cli.flags import gathered
 from certwright.cli.format import echo, echo_lines, lines_of
-from certwright.cli.options import (
-    Folder,
-    ServerOptions,
-    asynchronous,
-    gathered,
-    namespaced_server_options,
-)
+from certwright.cli.options import Folder, ServerOptions, asynchronous, namespaced_server_options
 from certwright.kube.util.clock import SystemClock
 from certwright.kube.util.encoding import one_line
 

@@ -7,6 +7,7 @@ import click
 from certwright.cli import acme_flags, lazy
 from certwright.cli.access import USER_AGENT, session
 from certwright.cli.errors import Failed
+from certwright.cli.flags import single
 from certwright.cli.format import echo
 from certwright.cli.options import ServerOptions, Words, asynchronous, namespaced_server_options
 
@@ -39,7 +40,7 @@ _REASONS = (
     show_default=True,
     help="Namespace of the Secrets of ClusterIssuers, for servers that accept the account's key only.",
 )
-@acme_flags.ALLOW_HTTP_SERVERS
+@single("allow_http_servers", acme_flags.ALLOW_HTTP_SERVERS)
 @namespaced_server_options
 @asynchronous
 async def command(

@@ -25,9 +25,9 @@ from certwright.cli.diagnosis import OUR_GROUP
 from certwright.cli.errors import AlreadyReported, Failed, report, report_error
 from certwright.cli.export_flags import DEFAULT_EXPORT, ExportFlags, export_options
 from certwright.cli.exporting import RESCAN_S, Exports, ExportSettings
-from certwright.cli.flags import DEFAULT_LISTEN, is_free
+from certwright.cli.flags import DEFAULT_LISTEN, flag_options, gathered, is_free
 from certwright.cli.format import echo
-from certwright.cli.options import gathered, read_manifests, timeout_option
+from certwright.cli.options import read_manifests, timeout_option
 from certwright.cli.overview import Mirror, Overview
 from certwright.kube.api.manifests import Manifests
 from certwright.kube.api.meta import ObjectKey
@@ -54,7 +54,7 @@ class RunFlags:
 )
 @export_options(default=DEFAULT_EXPORT)
 @server_flags.server_flags("127.0.0.1:8443, or a free port if that is taken")
-@daemon.log_options(level=None)
+@flag_options("log", daemon.LogFlags, log_level=daemon.level_flag(None))
 @gathered("flags", RunFlags)
 def command(
     *,

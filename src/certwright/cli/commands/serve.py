@@ -12,7 +12,7 @@ from certwright.cli import daemon, lazy, server_flags
 from certwright.cli.access import USER_AGENT
 from certwright.cli.errors import Failed
 from certwright.cli.export_flags import ExportFlags, export_options
-from certwright.cli.flags import DEFAULT_LISTEN
+from certwright.cli.flags import DEFAULT_LISTEN, flag_options
 from certwright.kit.service_manager import ServiceManager
 
 _log = logging.getLogger(__name__)
@@ -21,7 +21,7 @@ _log = logging.getLogger(__name__)
 @click.command(short_help="Run the server: API, store and controllers, until stopped.")
 @server_flags.server_flags("127.0.0.1:8443")
 @export_options(default=None)
-@daemon.log_options()
+@flag_options("log", daemon.LogFlags)
 def command(*, server: server_flags.ServerFlags, export: ExportFlags, log: daemon.LogFlags) -> None:
     """Run the server until Ctrl-C or SIGTERM: the API, the store behind it and the controllers.
 

@@ -18,8 +18,9 @@ import click
 from certwright.cli import lazy, trust_stores
 from certwright.cli.access import session
 from certwright.cli.errors import Failed
+from certwright.cli.flags import gathered
 from certwright.cli.format import echo, echo_lines
-from certwright.cli.options import Folder, ServerOptions, asynchronous, gathered, namespaced_server_options
+from certwright.cli.options import Folder, ServerOptions, asynchronous, namespaced_server_options
 from certwright.cli.trust_stores import Ca, Command, JavaStore, NssStore, Store
 
 if TYPE_CHECKING:

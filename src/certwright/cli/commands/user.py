@@ -16,11 +16,12 @@ import click
 import msgspec
 from msgspec.structs import asdict
 
-from certwright.cli import access, daemon
+from certwright.cli import access
 from certwright.cli.commands.expiring import parse_within
 from certwright.cli.errors import Failed, report_warning
+from certwright.cli.flags import directory, gathered, single
 from certwright.cli.format import echo, lines_of, print_content
-from certwright.cli.options import Folder, ServerOptions, asynchronous, gathered, server_options
+from certwright.cli.options import Folder, ServerOptions, asynchronous, server_options
 from certwright.kube.api.core import NAMESPACES, SERVICE_ACCOUNTS, Namespace, ServiceAccount
 from certwright.kube.api.errors import AlreadyExists, NotFound
 from certwright.kube.api.kinds import Kind
@@ -383,7 +384,14 @@ async def delete(*, name: str, server: ServerOptions) -> None:
 
 
 @command.command("rotate-admin", short_help="Replace the administrator's token.")
-@daemon.data_dir_flag("The data directory of the server, which may be running.")
+@single(
+    "data_dir",
+    directory(
+        "--data-dir",
+        "The data directory of the server, which may be running.",
+        default=access.DEFAULT_DATA_DIR,
+    ),
+)
 def rotate_admin(*, data_dir: Path) -> None:
     """Replace the administrator's token in the data directory, and in the kubeconfig there.
 
