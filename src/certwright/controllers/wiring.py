@@ -231,13 +231,13 @@ class Wiring:
                 wake=self._adder("orders"),
                 has_issued=partial(request_orders.has_issued, caches),
                 is_proven=self._is_proven,
-                problem_of=self.provenance.problem_of_order,
+                refusal_of=self.provenance.problem_of_order,
                 resolve_issuer=lambda order: resolver.find(order.spec.issuer_ref, order.metadata),
                 circuit_gate=circuit_gate,
                 limited=self.ledgers.limited,
                 distrust=self._recheck,
                 downloaded=EarlyRenewalInfo(self.renewals, caches.requests.cache.get).poll,
-                members=self._members,
+                asks_to_leave=self._members.departure,
             ),
         )
         enqueue_order = events.enqueues_order(caches, self._adder("orders"))

@@ -218,13 +218,10 @@ class Driver:
             admit=self._admit,
             admit_continuation=self._part("admit_continuation"),
             is_hurried=self._part("is_hurried", False),
-            is_doubted=lambda _order: True,
-            record=self._later("record"),
             placed=self._part("placed"),
             answered=self._part("answered"),
             troubled=self._part("troubled"),
         )
-        members = SimpleNamespace(leaves=self._leaves, patience_ends=lambda _order: None)
         tools = OrderTools(
             challenges=cast(Any, SimpleNamespace(ensure=self._ensure, delete=self._later("delete"))),
             orders_at=lambda _url: given.parts.get("orders_at", ()),
@@ -232,13 +229,13 @@ class Driver:
             wake=lambda _key: None,
             has_issued=lambda *_: given.parts.get("has_issued", True),
             is_proven=lambda item: item.status.state == "valid",
-            problem_of=lambda _order: given.parts.get("problem", ""),
+            refusal_of=lambda _order: given.parts.get("refusal", ""),
             resolve_issuer=self._later("", given.parts.get("issuer", self.issuer)),
             circuit_gate=cast(Any, gate),
             limited=self._part("limited", True),
             distrust=self._part("distrust"),
             downloaded=self._later(""),
-            members=cast(Any, members),
+            asks_to_leave=self._asks_to_leave,
         )
         informer = SimpleNamespace(cache=SimpleNamespace(get=lambda _key: self.order), put=self._put)
         toolbox = Toolbox(
@@ -302,9 +299,11 @@ class Driver:
         self.log.append("admit replacement" if replaces else "admit")
         return cast("Wait | None", self._answer(self.given.parts, "admit"))
 
-    async def _leaves(self, _order: Order, **circumstances: Any) -> Departure | None:
-        name = "departure after failure" if circumstances.get("has_failed") else "departure"
-        return cast("Departure | None", self.given.parts.get(name))
+    async def _asks_to_leave(
+        self, _order: Order, has_failed: bool, limited_until: datetime | None
+    ) -> Departure | datetime | None:
+        name = "after failure" if has_failed else "at limit" if limited_until is not None else "departure"
+        return cast("Departure | datetime | None", self.given.parts.get(name))
 
     async def _ensure(self, *_arguments: Any) -> tuple[tuple[Challenge, ...], None]:
         self.log.append("ensure")
@@ -345,13 +344,14 @@ OMITTED = {
     "2": dataclasses.replace(authorization("pending", "b.example.org"), url="2"),
 }
 SLOW = Finalizing(NOW - HOUR, polls=30)
+SAME = "the CA has this order for Order m/first, too; it is ordered again when that has ended"
 LIMIT = refused("rateLimited", status=429)
 OURS, THEIRS = (Pause(NOW + MINUTE, NOW, is_ours=is_ours) for is_ours in (True, False))
 SOON = Pause(NOW + 0.4 * SECOND, None, is_ours=True)
 NEW = {"new_order": at_ca("pending")}
 # An Order that is placed in this pass.
 PLACED = Did(
-    "admit record new_order fetch_authorization write placed ensure write",
+    "admit new_order fetch_authorization write placed ensure write",
     {**PLACEMENT, "authorizations": (READ,), **PROVES},
     memory(Placed(), described=(READ,)),
 )
@@ -363,15 +363,15 @@ CASES: dict[str, tuple[Given, Did]] = {
     "one that has failed keeps its Challenges": (Given(OrderStatus(state="errored")), Did()),
     "one that is valid needs no Challenges": (Given(OrderStatus(state="valid")), Did("delete")),
     "another member of the set signs": (
-        Given(parts={"departure": DEPARTURE}),
+        Given(parts={"issuer": Wait("not ready"), "departure": DEPARTURE}),
         fails("", "errored", "another member signs", LEFT),
     ),
     "one that repeats no request waits": (
-        Given(parts={"problem": "not approved"}),
+        Given(parts={"refusal": "not approved"}),
         Did("write", {"reason": "not approved"}, memory(announced=Announced("not approved"))),
     ),
     "a wait that is written already is not written again": (
-        Given(memory=memory(announced=Announced("not approved")), parts={"problem": "not approved"}),
+        Given(memory=memory(announced=Announced("not approved")), parts={"refusal": "not approved"}),
         Did(memory=memory(announced=Announced("not approved"))),
     ),
     "the attempts of a former version become annotations": (
@@ -462,7 +462,7 @@ CASES: dict[str, tuple[Given, Did]] = {
         Given(spec=RENEWING, ca=NEW),
         dataclasses.replace(
             PLACED,
-            what="directory admit replacement record new_order aki.serial fetch_authorization write placed "
+            what="directory admit replacement new_order aki.serial fetch_authorization write placed "
             "ensure write",
         ),
     ),
@@ -500,12 +500,9 @@ CASES: dict[str, tuple[Given, Did]] = {
             ca=NEW, parts={"orders_at": (Order(metadata=ObjectMeta(name="first", namespace="m"), spec=SPEC),)}
         ),
         Did(
-            "admit record new_order answered write",
-            {
-                "reason": "the CA has this order for Order m/first, too; it is ordered again when that has "
-                "ended"
-            },
-            memory(Unplaced()),
+            "admit new_order answered write",
+            {"reason": SAME},
+            memory(announced=Announced(SAME)),
             NOW + MINUTE,
         ),
     ),
@@ -750,7 +747,7 @@ CASES: dict[str, tuple[Given, Did]] = {
         f"a new order that is {problem} ends it": (
             Given(ca={"new_order": refused(problem)}),
             fails(
-                "admit record new_order answered",
+                "admit new_order answered",
                 "errored",
                 f"no [400 {URN}{problem}]",
                 {names.ACME_PROBLEM: problem},
@@ -773,7 +770,7 @@ CASES: dict[str, tuple[Given, Did]] = {
                 memory=memory(failures=1), spec=RENEWING, ca={"new_order": refused(problem, status=status)}
             ),
             Did(
-                "directory admit replacement record new_order aki.serial",
+                "directory admit replacement new_order aki.serial",
                 {},
                 memory(Unplaced(replaces_nothing=True)),
                 NOW,
@@ -791,13 +788,26 @@ CASES: dict[str, tuple[Given, Did]] = {
         }.items()
     },
     "after a failure, another member of the set signs": (
-        Given(ca={"new_order": LIMIT}, parts={"departure after failure": DEPARTURE}),
+        Given(ca={"new_order": LIMIT}, parts={"after failure": DEPARTURE}),
         fails(
-            "admit record new_order limited annotate troubled",
+            "admit new_order limited annotate troubled",
             "errored",
             "another member signs",
             {**ASKED, **LEFT},
         ),
+    ),
+    # Another member of the set.
+    "another member signs while the limits of this one let it wait": (
+        Given(parts={"admit": Wait("limit", NOW + HOUR, is_limit=True), "at limit": DEPARTURE}),
+        fails("admit", "errored", "another member signs", LEFT),
+    ),
+    "a wait for its own names is no reason to leave": (
+        Given(parts={"admit": Wait("DNS", NOW + HOUR, names_time=True), "at limit": DEPARTURE}),
+        Did("admit write", {"reason": "DNS"}, memory(announced=Announced("DNS")), NOW + HOUR),
+    ),
+    "it is asked again when the patience with its member ends": (
+        placed(departure=NOW + MINUTE),
+        Did("ensure write", PROVES, memory(Placed()), NOW + MINUTE),
     ),
 }
 
@@ -859,6 +869,7 @@ async def test_an_error_that_waiting_mends_is_recorded_and_pauses_the_order(
         stage,
         failures=failures + 1,
         pause=Pause(NOW + until, NOW, is_ours=named is None),
+        announced=Announced(did.status["reason"]),
         complaint=str(error) if isinstance(error, Refused) and is_placed else "",
     )
     assert did.wakes == NOW + until

@@ -164,6 +164,23 @@ async def test_an_order_that_the_server_has_taken_is_given_up_only_after_ten_min
     assert await signer_of(fake) == "second"
 
 
+async def test_an_order_that_no_other_member_can_take_over_goes_on_where_it_is(fake: FakeWorld) -> None:
+    fake.ca.slow.add("web.example.org")
+    await issue(fake, "web")
+    await fake.world.advance(timedelta(seconds=5))
+    fake.ca.is_away = second_of(fake).is_away = True
+    await issue(fake, *(f"web{number}" for number in range(4)))
+    # Longer than the patience with the first member.
+    async with asyncio.timeout(60):
+        await fake.world.advance(timedelta(minutes=15))
+    fake.ca.is_away = False
+    for authorization in fake.ca.authorizations.values():
+        fake.ca.decide(authorization)
+    await fake.world.advance(timedelta(minutes=5))
+    assert await fake.world.is_ready("web")
+    assert await signer_of(fake) == "acme"
+
+
 async def test_an_order_that_the_server_has_taken_goes_on_there_after_a_short_outage(fake: FakeWorld) -> None:
     fake.ca.slow.add("web.example.org")
     await issue(fake, "web")

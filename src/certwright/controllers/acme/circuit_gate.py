@@ -31,8 +31,7 @@ Preflight = Callable[[Order, ResolvedIssuer], Awaitable[Wait | None]]
 
 class CircuitGate:
     """The circuit breaker for Orders and Challenges: before `admit`, and after `preflight`, which takes no
-    attempt of a failing issuer. `get_request`
-    and `get_order` give the objects of that name."""
+    attempt of a failing issuer. `get_request` and `get_order` give the objects of that name."""
 
     def __init__(
         self,
@@ -51,15 +50,19 @@ class CircuitGate:
         self._get_order = get_order
 
     async def admit(self, order: Order, issuer: ResolvedIssuer, replaces: bool) -> Wait | None:
-        """Start an attempt to place the order (None); else why not, and until when."""
+        """Start an attempt to place the order (None); else why not, and until when. Raises what writes to the
+        API raise."""
         if (wait := await self._preflight(order, issuer)) is not None:
             return wait
         applicant = self._applicant_of(order)
         if applicant is not None and (hold := self._gate.admit(applicant)) is not None:
             return _later(_wait(hold), self._limit_of(order, issuer, replaces))
         wait = await self._admit(order, issuer, replaces)
-        if wait is not None and applicant is not None:
+        if applicant is not None and wait is not None:
             self._gate.withdrawn(applicant)
+        elif applicant is not None:
+            # A crash must not lose the attempt, because attempts in an hour are limited.
+            await self._gate.record(applicant)
         return wait
 
     def admit_continuation(self, taken: Order | Challenge) -> Wait | None:
@@ -73,16 +76,6 @@ class CircuitGate:
         immediately (`renew`), it is its turn to try the CA, or the CA works again."""
         applicant = self._applicant_of(waits)
         return applicant is not None and self._gate.is_hurried(applicant, since)
-
-    def is_doubted(self, order: Order) -> bool:
-        """Whether an attempt is to be recorded before it is made: it may be in vain."""
-        applicant = self._applicant_of(order)
-        return applicant is not None and self._gate.is_doubted(applicant)
-
-    async def record(self, order: Order) -> None:
-        """Return when the attempt is recorded. Raises what writes to the API raise."""
-        if (applicant := self._applicant_of(order)) is not None:
-            await self._gate.record(applicant)
 
     def placed(self, order: Order) -> None:
         """The CA has taken the order: what follows depends on its names."""

@@ -55,7 +55,7 @@ from certwright.controllers.acme.provenance import is_of_another_account
 from certwright.controllers.acme.waits import RECURRING, Announced, Pause, Wait, growing
 from certwright.controllers.backoff import LONGEST_OBEYED
 from certwright.controllers.cache.shard_filter import working_on
-from certwright.controllers.requests.members import Departure, Members
+from certwright.controllers.requests.members import AskToLeave, Departure
 from certwright.controllers.toolbox import Toolbox
 from certwright.issuers.contract import IssuerView
 from certwright.kit.outgoing import quote
@@ -90,10 +90,11 @@ class OrderTools(msgspec.Struct, frozen=True, kw_only=True):
     `orders_at`: the Orders with that URL at the CA. `superseded`: how many Orders of the Order's request were
     given up in the last day. `wake` enqueues an Order. `has_issued`: whether that account of the CA
     issued the certificate that the Order replaces. `is_proven`: whether the CA has called a
-    Challenge valid. `problem_of`: why an Order must not be acted on (see `provenance.py`). `limited`: the CA
+    Challenge valid. `refusal_of`: why an Order must not be acted on (see `provenance.py`). `limited`: the CA
     has refused a new order for now because of a limit; returns whether that concerns orders for other names
     too. `distrust` has an issuer checked. `downloaded` is called with a certificate before it is stored; it
-    MUST NOT raise, and MUST have a timeout.
+    MUST NOT raise, and MUST have a timeout. `asks_to_leave`: whether another member of the set
+    signs instead (see `Members.departure`).
     """
 
     challenges: OrderChallenges
@@ -102,13 +103,13 @@ class OrderTools(msgspec.Struct, frozen=True, kw_only=True):
     wake: Callable[[ObjectKey], None]
     has_issued: Callable[[Order, Directory, str], bool]
     is_proven: Callable[[Challenge], bool]
-    problem_of: Callable[[Order], str]
+    refusal_of: Callable[[Order], str]
     resolve_issuer: Callable[[Order], Awaitable[ResolvedIssuer | Wait]]
     circuit_gate: CircuitGate
     limited: Callable[[Order, ResolvedIssuer, Refused], bool]
     distrust: Callable[[IssuerView], None]
     downloaded: Callable[[Order, ResolvedIssuer, CertificateFacts], Awaitable[None]]
-    members: Members
+    asks_to_leave: AskToLeave
 
 
 class OrderReconciler:
@@ -162,28 +163,34 @@ class OrderReconciler:
             return await self._advance(order)
 
     async def _advance(self, order: Order) -> Result:
-        tools, key = self._tools, order.metadata.key
-        if (departure := await tools.members.leaves(order)) is not None:
-            return await self._leave(order, departure)
-        if problem := tools.problem_of(order):
+        """One pass. If it leaves the Order waiting, another member of the issuer's set may take over."""
+        outcome = await self._step(order)
+        order = self._orders.cache.get(order.metadata.key) or order
+        if order.status.is_final:
+            return outcome if isinstance(outcome, Result) else Result()
+        wait = outcome if isinstance(outcome, Wait) else Wait("")
+        limited_until = wait.until if wait.is_limit and not wait.is_brief else None
+        leaves = await self._tools.asks_to_leave(order, wait.is_failure, limited_until)
+        if isinstance(leaves, Departure):
+            return await self._leave(order, leaves)
+        if isinstance(outcome, Wait):
+            if outcome.is_final:
+                return await self._fail(order, "errored", outcome.why)
+            outcome = await self._wait(order, outcome)
+        is_earlier = leaves is not None and (outcome.wake_at is None or leaves < outcome.wake_at)
+        return Result(wake_at=leaves) if is_earlier else outcome
+
+    async def _step(self, order: Order) -> Result | Wait:
+        tools = self._tools
+        if refusal := tools.refusal_of(order):
             # Its owner's appearance or approval wakes it.
-            return await self._wait(order, Wait(problem))
+            return Wait(refusal)
         if former := migration.order_annotations(order):
             order = await self._annotate(order, former)
         issuer = await tools.resolve_issuer(order)
-        if isinstance(issuer, ResolvedIssuer):
-            result = await self._advance_at(issuer, order)
-        elif issuer.is_final:
-            result = await self._fail(order, "errored", issuer.why)
-        else:
-            result = await self._wait(order, issuer)
-        order = self._orders.cache.get(key) or order
-        patience = tools.members.patience_ends(order) if not order.status.is_final else None
-        if patience is not None and (result.wake_at is None or patience < result.wake_at):
-            return Result(wake_at=patience)
-        return result
+        return await self._advance_at(issuer, order) if isinstance(issuer, ResolvedIssuer) else issuer
 
-    async def _advance_at(self, issuer: ResolvedIssuer, order: Order) -> Result:
+    async def _advance_at(self, issuer: ResolvedIssuer, order: Order) -> Result | Wait:
         client, gate, asked_at = issuer.client, self._tools.circuit_gate, self._now()
         account = {names.ACME_SERVER: client.directory_url, names.ACME_ACCOUNT: client.kid}
         if is_of_another_account(order.metadata.annotations, account):
@@ -198,7 +205,7 @@ class OrderReconciler:
         self._memories.keep(order, replace(memory, pause=None))
         is_doubtful = memory.failures and order.status.url
         if is_doubtful and (wait := gate.admit_continuation(order)) is not None:
-            return await self._wait(order, wait)
+            return wait
         try:
             result = await self._issue(order, issuer)
         except (AcmeError, NotOrdered, PkiError) as error:
@@ -208,7 +215,7 @@ class OrderReconciler:
         self._memories.clear_failures(order)
         return result
 
-    async def _issue(self, order: Order, issuer: ResolvedIssuer) -> Result:
+    async def _issue(self, order: Order, issuer: ResolvedIssuer) -> Result | Wait:
         """Take the Order through the stages at the CA that are left. Raises `AcmeError`, `NotOrdered`,
         `PkiError`."""
         client = issuer.client
@@ -220,7 +227,7 @@ class OrderReconciler:
 
         if isinstance(self._memory(order).stage, Unplaced):
             placed = await self._place(order, issuer)
-            if isinstance(placed, Result):
+            if not isinstance(placed, Order):
                 return placed
             order = placed
 
@@ -250,14 +257,14 @@ class OrderReconciler:
 
     # --- placed -------------------------------------------------------------------------------------------
 
-    async def _place(self, order: Order, issuer: ResolvedIssuer) -> Order | Result:
+    async def _place(self, order: Order, issuer: ResolvedIssuer) -> Order | Result | Wait:
         """Place the order at the CA, if breaker and limits allow it. Returns the Order with its URL, or why
         the pass ends. Raises `AcmeError`, `NotOrdered`."""
         client, tools, spec = issuer.client, self._tools, order.spec
         stage = self._memory(order).stage
         assert isinstance(stage, Unplaced)
         if (before := self._lines.before(order.metadata.key, self._now())) is not None:
-            return await self._wait_for_same(order, before)
+            return self._wait_for_same(order, before)
 
         replaces = ""
         if spec.replaces:
@@ -267,12 +274,7 @@ class OrderReconciler:
             replaces = spec.replaces if may_replace and not stage.replaces_nothing else ""
         wait = await tools.circuit_gate.admit(order, issuer, bool(replaces))
         if wait is not None:
-            until = None if wait.is_brief else wait.until
-            departure = await tools.members.leaves(order, until=until)
-            return await (self._wait(order, wait) if departure is None else self._leave(order, departure))
-        if tools.circuit_gate.is_doubted(order):
-            # A crash must not lose the attempt, because attempts in an hour are limited.
-            await tools.circuit_gate.record(order)
+            return wait
 
         born, placed = order.metadata.creation_timestamp, None
         try:
@@ -294,7 +296,7 @@ class OrderReconciler:
             return Result(wake_at=self._now())
         if (before := self._join(order, issuer, placed.url)) is not None:
             tools.circuit_gate.answered(order)
-            return await self._wait_for_same(order, before)
+            return self._wait_for_same(order, before)
         status = msgspec.structs.replace(
             order.status,
             url=placed.url,
@@ -329,14 +331,14 @@ class OrderReconciler:
         self._lines.join((*account, names_of_spec(order.spec)), holder, key, now)
         return self._lines.before(key, now)
 
-    async def _wait_for_same(self, order: Order, before: tuple[ObjectKey, datetime]) -> Result:
+    def _wait_for_same(self, order: Order, before: tuple[ObjectKey, datetime]) -> Wait:
         """Wait for the Order that has the CA's order for the same names, and until when at most."""
         other, until = before
         stage = self._memory(order).stage
         if isinstance(stage, Unplaced):
             self._enter(order, replace(stage, may_exist=False))
         why = f"the CA has this order for Order {other}, too; it is ordered again when that has ended"
-        return await self._hold(order, why, until)
+        return Wait(why, until, names_time=True)
 
     async def _describe(self, order: Order, issuer: ResolvedIssuer, status: OrderStatus) -> Order:
         """Write `status` with the descriptions of its authorizations, "to save subsequent calls to the ACME
@@ -353,7 +355,7 @@ class OrderReconciler:
 
     # --- proven -------------------------------------------------------------------------------------------
 
-    async def _prove(self, order: Order, issuer: ResolvedIssuer) -> Result | None:
+    async def _prove(self, order: Order, issuer: ResolvedIssuer) -> Result | Wait | None:
         """Have Challenges prove the names. Returns how the pass ends; None: all names are proven. Raises
         `AcmeError`."""
         memory = self._memory(order)
@@ -362,7 +364,7 @@ class OrderReconciler:
         except NoSolver as error:
             until = self._now() + _CHANGED_CHALLENGE_RETRY if isinstance(error, ChallengeChanged) else None
             self._recorder.event(ORDERS, order, "Warning", "Solver", str(error))
-            return await self._wait(order, Wait(str(error), until))
+            return Wait(str(error), until)
         self._memories.keep(order, replace(memory, ensured=ensured))
 
         failed = [item for item in challenges if item.status.is_final and item.status.state != "valid"]
@@ -388,7 +390,7 @@ class OrderReconciler:
 
     async def _poll_later(
         self, order: Order, issuer: ResolvedIssuer, current: ServerOrder, finalizing: Finalizing
-    ) -> Result:
+    ) -> Result | Wait:
         """Poll an order that the server processes, or whose state RFC 8555 does not define; fail where it is
         invalid. Raises `AcmeError`, `NotOrdered`."""
         unproven, missing = "", frozenset[Name]()
@@ -435,11 +437,11 @@ class OrderReconciler:
         why = "the ACME server is processing the order"
         if current.status != "processing":
             why = f'the ACME server calls the order "{quote(current.status, 40)}"{unproven}'
-        return await self._announce(order, Announced(why, until), until)
+        return Wait(why, until)
 
     async def _prove_omitted(
         self, order: Order, issuer: ResolvedIssuer, omitted: tuple[ACMEAuthorization, ...]
-    ) -> Result:
+    ) -> Result | Wait:
         """Have names proven whose authorizations only a later answer of the CA lists."""
         memory = self._memory(order)
         described = (*memory.described, *omitted)
@@ -488,7 +490,7 @@ class OrderReconciler:
         issuer: ResolvedIssuer,
         error: AcmeError | NotOrdered | PkiError,
         asked_at: datetime,
-    ) -> Result:
+    ) -> Result | Wait:
         """End the pass after a failed request to the CA: the type of the error decides whether the Order ends
         or waits."""
         tools, is_placed = self._tools, bool(order.status.url)
@@ -534,7 +536,6 @@ class OrderReconciler:
                 memory,
                 failures=failures,
                 pause=Pause(until, now, is_ours=named is None),
-                announced=None,
                 complaint=str(error) if is_placed and refused is not None else "",
             ),
         )
@@ -542,10 +543,7 @@ class OrderReconciler:
             tools.circuit_gate.troubled(order, error, named)
         else:
             tools.circuit_gate.answered(order)
-        departure = await tools.members.leaves(order, has_failed=True, until=named)
-        return await (
-            self._hold(order, reason, until) if departure is None else self._leave(order, departure)
-        )
+        return Wait(reason, until, names_time=True, is_limit=named is not None, is_failure=True)
 
     async def _supersede(self, order: Order, issuer: ResolvedIssuer) -> Result:
         """End an Order of a server or account that the issuer no longer uses. No other server knows the
@@ -598,18 +596,13 @@ class OrderReconciler:
     # --- waits and writes ---------------------------------------------------------------------------------
 
     async def _wait(self, order: Order, wait: Wait) -> Result:
-        if wait.is_brief:
+        """Write why the Order waits, if that is news."""
+        memory, now = self._memory(order), self._now()
+        announced = Announced.of(wait.why, None if wait.names_time else wait.until, now)
+        if wait.is_brief or not announced.is_news(memory.announced, now):
             return Result(wake_at=wait.until)
-        announced = Announced.of(wait.why, None if wait.names_time else wait.until, self._now())
-        return await self._announce(order, announced, wait.until)
-
-    async def _announce(self, order: Order, announced: Announced, until: datetime | None) -> Result:
-        """Wait, and write the reason if it is news."""
-        memory = self._memory(order)
-        if not announced.is_news(memory.announced, self._now()):
-            return Result(wake_at=until)
         self._memories.keep(order, replace(memory, announced=announced))
-        return await self._hold(order, announced.text, until)
+        return await self._hold(order, announced.text, wait.until)
 
     async def _hold(self, order: Order, reason: str, until: datetime | None = None) -> Result:
         """Wait with a written reason."""

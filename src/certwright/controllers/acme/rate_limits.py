@@ -146,7 +146,7 @@ class RateLimits:
             return None
         self._save_later(book)
         self._poll_later(book)
-        return Wait(answer.sentence, answer.moment, names_time=True)
+        return _wait(answer)
 
     def limit_of(self, order: Order, issuer: ResolvedIssuer, replaces: bool) -> Wait | None:
         """What `admit` would answer now, as far as the limits are loaded; changes nothing."""
@@ -155,7 +155,7 @@ class RateLimits:
             return None
         asking = self._asking(order, issuer.client.kid, replaces=replaces)
         answer = book.shared.ledger.limit_of(asking, self._clock.now())
-        return None if answer is None else Wait(answer.sentence, answer.moment, names_time=True)
+        return _wait(answer) if answer is not None else None
 
     def limited(self, order: Order, issuer: ResolvedIssuer, error: Refused) -> bool:
         """The CA has refused a new order because of a limit. Returns whether that concerns orders for other
@@ -435,6 +435,10 @@ class AccountLimits:
         now = self._now()
         shared.change(lambda ledger: ledger.account_ended(uid, now, is_made=is_made))
         self._save_later(shared)
+
+
+def _wait(answer: WaitUntil) -> Wait:
+    return Wait(answer.sentence, answer.moment, names_time=True, is_limit=True)
 
 
 def _identifiers(spec: OrderSpec) -> tuple[str, ...]:

@@ -15,13 +15,16 @@ import msgspec
 class Wait(msgspec.Struct, frozen=True):
     """Why an object must wait. `until` None: until something changes. `why` is a sentence, which `names_time`
     itself or gets the time added. A wait that `is_brief` is not written. One that `is_final` never ends: the
-    issuer is no ACME issuer."""
+    issuer is no ACME issuer. `is_limit`: the CA's limits set `until`. `is_failure`: a request to the CA has
+    just failed."""
 
     why: str
     until: datetime | None = None
     names_time: bool = False
     is_brief: bool = False
     is_final: bool = False
+    is_limit: bool = False
+    is_failure: bool = False
 
 
 class Pause(msgspec.Struct, frozen=True):

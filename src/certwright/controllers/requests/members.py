@@ -37,6 +37,9 @@ class Departure(NamedTuple):
     not_before: datetime
 
 
+AskToLeave = Callable[[Order, bool, datetime | None], Awaitable[Departure | datetime | None]]
+"""See `Members.departure`."""
+
 AVOIDED_FOR: Final = timedelta(minutes=1)
 """How long a request is not sent again to a member that failed it."""
 PATIENCE: Final = timedelta(minutes=10)
@@ -173,35 +176,45 @@ class Members:
         meta = msgspec.structs.replace(request.metadata, annotations=kept)
         return msgspec.structs.replace(sent, metadata=meta)
 
-    async def leaves(
-        self, order: Order, *, has_failed: bool = False, until: datetime | None = None
-    ) -> Departure | None:
-        """Why an Order is given up so that another member signs; None: it goes on. `has_failed`: its member
-        has just failed it; `until`: it must wait that long for a rate limit."""
-        request = self._request_of(order)
+    async def departure(
+        self, order: Order, has_failed: bool, limited_until: datetime | None
+    ) -> Departure | datetime | None:
+        """Whether an Order that waits is given up so that another member signs: a `Departure`; else when to
+        ask again (None: when something changes).
+
+        `has_failed`: its member has just failed it; `limited_until`: the member's rate limits let it wait
+        that long.
+        """
+        owner, sets = owning_request(order), self._caches.sets
+        request = self._caches.requests.cache.get(owner) if owner is not None and not sets.is_empty else None
         if request is None or not request.spec.issuer_ref.is_set or not awaits_signature(request):
             return None
-        member, now = order.spec.issuer_ref, self._now()
-        if self._caches.sets.has_member(request.spec.issuer_ref, order.metadata.namespace, member):
-            why = self._reason_to_leave(order, member, has_failed=has_failed, until=until)
-        else:
+        reference, member, now = request.spec.issuer_ref, order.spec.issuer_ref, self._now()
+        namespace, applicant = order.metadata.namespace, applicant_of(request, member)
+        problem, why, patience_ends = self.problem_of(member, namespace), "", None
+        if not sets.has_member(reference, namespace, member):
             why = "is not a member of the set"
-        if not why or isinstance(await self.choose(request, without=member), NoMember):
-            return None
-        self._gate.leave(applicant_of(request, member))
-        reference = request.spec.issuer_ref
+        elif order.status.url:
+            if problem is not None and problem.since is not None:
+                patience_ends = problem.since + PATIENCE
+                why = problem.why if patience_ends <= now else ""
+        elif limited_until is not None and limited_until - now > _SHORT_WAIT:
+            why = "has reached a rate limit"
+        elif has_failed:
+            why = "has not accepted the order"
+        elif problem is not None:
+            why = problem.why
+        elif not self._gate.may_join(applicant):
+            why = "is failing"
+        if not why:
+            return patience_ends
+        if isinstance(other := await self.choose(request, without=member), NoMember):
+            return other.again_at
+        self._gate.leave(applicant)
         sentence = (
             f'{display_name(member)} {why}; {reference.kind} "{reference.name}" has another member sign'
         )
-        return Departure(sentence, max(until or now, now + AVOIDED_FOR))
-
-    def patience_ends(self, order: Order) -> datetime | None:
-        """When an Order that a failing member has accepted may go to another one; None: its member works."""
-        request = self._request_of(order)
-        if request is None or not request.spec.issuer_ref.is_set or not order.status.url:
-            return None
-        problem = self.problem_of(order.spec.issuer_ref, order.metadata.namespace)
-        return problem.since + PATIENCE if problem is not None and problem.since is not None else None
+        return Departure(sentence, max(limited_until or now, now + AVOIDED_FOR))
 
     def server_is_left_at(self, request: CertificateRequest) -> datetime | None:
         """When a request that a Venafi server has accepted may go to another member; None: its member works,
@@ -212,24 +225,6 @@ class Members:
         problem = self.problem_of(member, request.metadata.namespace)
         return problem.since + PATIENCE if problem is not None and problem.since is not None else None
 
-    def _reason_to_leave(
-        self, order: Order, member: IssuerReference, *, has_failed: bool, until: datetime | None
-    ) -> str:
-        now = self._now()
-        problem = self.problem_of(member, order.metadata.namespace)
-        if order.status.url:
-            since = problem.since if problem is not None else None
-            return problem.why if problem is not None and since and since + PATIENCE <= now else ""
-        if until is not None and until - now > _SHORT_WAIT:
-            return "has reached a rate limit"
-        if has_failed:
-            return "has not accepted the order"
-        if problem is not None:
-            return problem.why
-        request = self._request_of(order)
-        is_held = request is not None and not self._gate.may_join(applicant_of(request, member))
-        return "is failing" if is_held else ""
-
     def _leave_former(self, request: CertificateRequest, member: IssuerReference) -> None:
         """The request goes to `member`: it does not wait for the one that it was sent to before."""
         former, namespace = read_member(request.metadata.annotations), request.metadata.namespace
@@ -237,12 +232,6 @@ class Members:
             return
         if self._caches.sets.has_member(request.spec.issuer_ref, namespace, former):
             self._gate.leave(applicant_of(request, former))
-
-    def _request_of(self, order: Order) -> CertificateRequest | None:
-        owner = owning_request(order)
-        if owner is None or self._caches.sets.is_empty:
-            return None
-        return self._caches.requests.cache.get(owner)
 
     def _fixed_member(self, request: CertificateRequest, issuer_set: AnySet) -> IssuerReference | None:
         """The member that the request stays with whatever its state: it has an Order there, or is being
