@@ -133,7 +133,7 @@ def model_machine(open_store: OpenStore, *, in_order: bool = True) -> type[RuleB
             assert self.store.revision == self.start + len(self.past) - 1
             for key, row in self.rows.items():
                 assert self.runner.run(self.store.get(key)) == row
-                assert self.store.cached(key) in (row, None)
+                assert self.store.recent(key) in (row, None)
             counts = [self.runner.run(self.store.count(bucket)) for bucket in ("things", "other")]
             assert sum(counts) == len(self.rows)
 

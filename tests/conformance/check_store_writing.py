@@ -241,15 +241,15 @@ class ConcurrencyContract:
     async def test_what_is_at_hand_is_committed_and_not_deleted(self, open_store: OpenStore) -> None:
         store = await open_store()
         first = await store.put(A, saying("first"))
-        assert store.cached(A) in (first, None)
+        assert store.recent(A) in (first, None)
         writing = asyncio.ensure_future(store.put(A, saying("second")))
         while not writing.done():
-            assert store.cached(A) in (await store.get(A), None)
+            assert store.recent(A) in (await store.get(A), None)
             await asyncio.sleep(0)
-        assert store.cached(A) in (await writing, None)
+        assert store.recent(A) in (await writing, None)
         await store.delete(A)
-        assert store.cached(A) is None
-        assert store.cached(B) is None
+        assert store.recent(A) is None
+        assert store.recent(B) is None
         await store.close()
 
     async def test_latest_counts_up_without_losing_one(self, open_store: OpenStore) -> None:

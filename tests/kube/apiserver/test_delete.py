@@ -27,7 +27,7 @@ from kube.apiserver.callers import (
     StartApi,
     thing_crd,
 )
-from support.waiting import turns, until
+from support.waiting import turns
 
 
 def owned_by(*owners: Json, kind: str = "Certificate", group: str = "cert-manager.io/v1") -> list[Json]:
@@ -319,7 +319,8 @@ async def test_a_deletion_whose_caller_went_away_is_seen_to_its_end(start_api: S
     store.go.set()
     with pytest.raises(asyncio.CancelledError):
         await deleting
-    await until(lambda: store.cached(Key("secrets", "default", "s")) is None)
+    while await store.get(Key("secrets", "default", "s")) is not None:  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
 
 
 async def test_a_config_map_is_not_a_secret(api: Api) -> None:

@@ -101,10 +101,10 @@ async def test_settings_that_were_replaced_do_not_pile_up(alarm: Alarm) -> None:
     for number in range(10_000):
         alarm.set("a", number + 1)
         alarm.wakeups.clear("a")
-    assert len(alarm.wakeups._alarms._heap) < 200
+    assert len(alarm.wakeups._heap) < 200
     for number in range(10_000):
         alarm.set("a", number + 1)
-    assert len(alarm.wakeups._alarms._heap) < 200
+    assert len(alarm.wakeups._heap) < 200
 
 
 async def test_of_several_delays_the_first_to_end_counts() -> None:

@@ -263,7 +263,6 @@ def forty_kilobytes(revision: int) -> tuple[bytes, bytes]:
 async def test_the_log_stays_small_and_is_written_over(path: Path) -> None:
     store = await open_sqlite(path)
     log = path.with_name("store.db-wal")
-    assert os.stat(log).st_size == WAL_BYTES
     for start in range(0, 800, 50):
         await asyncio.gather(
             *(

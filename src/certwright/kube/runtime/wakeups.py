@@ -43,10 +43,12 @@ class _Alarms(Generic[K, M]):
         return len(self._set)
 
     def moment(self, key: K) -> M | None:
+        """The time of the key's call, or None."""
         entry = self._set.get(key)
         return entry[0] if entry else None
 
     def set(self, key: K, moment: M) -> None:
+        """Call at `moment`, replacing the key's former one."""
         entry = self._set.get(key)
         if entry is not None and entry[0] == moment:
             return
@@ -55,9 +57,13 @@ class _Alarms(Generic[K, M]):
         self._sweep()
         # During a call the task reads the heap again before it sleeps.
         if not self._ringing and (self._awaited is None or moment < self._awaited):
-            self._restart()
+            if self._task is not None:
+                self._task.cancel()
+            self._awaited = self._heap[0][0]
+            self._task = asyncio.get_running_loop().create_task(self._run(), name="wake-ups")
 
     def clear(self, key: K) -> None:
+        """Cancel the key's call."""
         # Its heap entry is recognised as stale when it comes up.
         self._set.pop(key, None)
         self._sweep()
@@ -68,12 +74,6 @@ class _Alarms(Generic[K, M]):
             return
         self._heap = list(self._set.values())
         heapq.heapify(self._heap)
-
-    def _restart(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-        self._awaited = self._heap[0][0]
-        self._task = asyncio.get_running_loop().create_task(self._run(), name="wake-ups")
 
     async def _run(self) -> None:
         while self._heap:
@@ -94,6 +94,7 @@ class _Alarms(Generic[K, M]):
                 self._ring(key)
 
     async def close(self) -> None:
+        """Drop all alarms."""
         task, self._task, self._awaited = self._task, None, None
         self._set.clear()
         self._heap.clear()
@@ -102,57 +103,27 @@ class _Alarms(Generic[K, M]):
             await asyncio.gather(task, return_exceptions=True)
 
 
-class Wakeups(Generic[K]):
+class Wakeups(_Alarms[K, datetime]):
     """Calls `add(key)` when the system clock reaches the moment set for the key; the latest `set` counts.
 
     A moment in the past calls it as soon as the loop is free. Also correct when the clock is set forward.
     """
 
     def __init__(self, clock: Clock, add: Callable[[K], None]) -> None:
-        self._alarms: _Alarms[K, datetime] = _Alarms(clock.now, clock.sleep_until, add)
-
-    def __len__(self) -> int:
-        return len(self._alarms)
-
-    def moment(self, key: K) -> datetime | None:
-        """The time of the key's call, or None."""
-        return self._alarms.moment(key)
-
-    def set(self, key: K, moment: datetime) -> None:
-        """Call at `moment`, replacing the key's former one."""
-        self._alarms.set(key, moment)
-
-    def clear(self, key: K) -> None:
-        """Cancel the key's call."""
-        self._alarms.clear(key)
-
-    async def close(self) -> None:
-        """Drop all alarms."""
-        await self._alarms.close()
+        super().__init__(clock.now, clock.sleep_until, add)
 
 
-class Delays(Generic[K]):
+class Delays(_Alarms[K, float]):
     """Calls `add(key)` after a delay on the monotonic clock, which setting the system clock does not change;
     of several delays for a key the one that ends first counts."""
 
     def __init__(self, clock: Clock, add: Callable[[K], None]) -> None:
-        self._clock = clock
-        self._alarms: _Alarms[K, float] = _Alarms(clock.monotonic, self._sleep_until, add)
-
-    async def _sleep_until(self, moment: float) -> None:
-        await self._clock.sleep(moment - self._clock.monotonic())
-
-    def __len__(self) -> int:
-        return len(self._alarms)
+        super().__init__(clock.monotonic, lambda moment: clock.sleep(moment - clock.monotonic()), add)
 
     def start(self, key: K, delay: timedelta) -> None:
         """Call after `delay`, if not earlier."""
         # Whole microseconds: otherwise a clock with that resolution would stop just before the moment.
-        moment = round(self._clock.monotonic() + delay.total_seconds(), 6)
-        earlier = self._alarms.moment(key)
+        moment = round(self._now() + delay.total_seconds(), 6)
+        earlier = self.moment(key)
         if earlier is None or moment < earlier:
-            self._alarms.set(key, moment)
-
-    async def close(self) -> None:
-        """Drop all alarms."""
-        await self._alarms.close()
+            self.set(key, moment)

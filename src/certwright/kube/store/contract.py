@@ -237,10 +237,6 @@ class Store(Protocol):
         For read-modify-write only; a client that saw it could see a write that a crash undoes.
         """
 
-    def cached(self, key: Key) -> Row | None:
-        """The committed row, if the store has it in memory; never performs I/O. None if it does not exist or
-        would have to be read. It may be None at any time."""
-
     def recent(self, key: Key) -> Row | None:
         """A committed row from memory, for a write on the condition of its revision. None: `latest` is as
         fast, no row is known, or a write of it is under way here. Another process may have written it since:

@@ -99,10 +99,6 @@ class MemoryStore:
         """The committed row, because every write commits immediately."""
         return self._find(key)
 
-    def cached(self, key: Key) -> Row | None:
-        """The committed row."""
-        return self._find(key)
-
     def recent(self, key: Key) -> Row | None:
         """None, because `latest` reads memory, too."""
 

@@ -90,8 +90,8 @@ class GarbageCollector:
         self._dependents = Dependents()
         self._worker = Worker(backend, "garbage collection", self._process)
         self._waiting: dict[str, _Dying] = {}  # by uid: owners that are being deleted in the foreground
-        # The objects written last, by uid, where other servers write as well: then the store has no rows in
-        # memory. Events come in order, so what is here was not deleted before the event that is handled.
+        # The objects written last, by uid. Events come in order, so what is here was not deleted before the
+        # event that is handled.
         self._recent = Lru[str, Key](_MOST_RECENT)
         self._warnings = OwnerWarnings(backend)
         self._is_loaded = False
@@ -103,8 +103,7 @@ class GarbageCollector:
 
     def wrote(self, definition: ResourceDefinition, row: Row, previous: Row | None) -> None:
         """Update the index with the owners of a written object."""
-        if self._backend.fed:
-            self._recent.put(objects.uid_of(row.meta), row.key)
+        self._recent.put(objects.uid_of(row.meta), row.key)
         new = objects.owners_of(row.meta)
         old = objects.owners_of(previous.meta) if previous is not None else ()
         if new != old:
@@ -133,10 +132,7 @@ class GarbageCollector:
         """Whether the owner is still at hand, so that no lookup is needed: the observers have not yet been
         notified of its deletion, if there is one."""
         place = self._key_of(owner, namespace) if namespace else None
-        if place is None or self._recent.get(owner.uid) == place:
-            return place is not None
-        row = self._backend.store.cached(place)
-        return row is not None and objects.uid_of(row.meta) == owner.uid
+        return place is not None and self._recent.get(owner.uid) == place
 
     def _remove_references(self, key: Key, owners: tuple[Owner, ...]) -> None:
         for owner in owners:

@@ -206,10 +206,6 @@ class EtcdStore:
     def recent(self, key: Key) -> Row | None:
         return None if self._locks.is_taken(key) else self._fanout.log.row(key)
 
-    def cached(self, key: Key) -> Row | None:  # noqa: ARG002 - others write here, too
-        """None, because rows in memory are published after followers have received later events."""
-        return None
-
     async def settled(self, key: Key) -> None:
         """See `contract.Store.settled`; what `latest` shows is committed."""
 

@@ -167,7 +167,6 @@ def _open_locked(
             sealing.begin(setup, seal, path, is_new=revision == 0)
             # Frames that a crash has left may not be flushed yet, and a mark must not be ahead of the disk.
             setup.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
-        _grow_wal(path)
         return _connect_both(path, lock, store, known)
     except sqlite3.Error as error:
         raise explain(error, path) from error
@@ -282,7 +281,10 @@ def check_identity(connection: sqlite3.Connection, path: Path) -> None:
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
     if not (identity or version or tables):
-        _create(connection)
+        connection.execute(f"PRAGMA page_size = {PAGE_SIZE}")
+        with sealing.transaction(connection):
+            for statement in _SCHEMA:
+                connection.execute(statement)
     elif identity != APPLICATION_ID:
         raise Damaged(f"{path} is a database of another program: name another file")
     elif version > NEWEST:
@@ -290,14 +292,6 @@ def check_identity(connection: sqlite3.Connection, path: Path) -> None:
             f"{path} was written by a newer certwright (format {version}; this one reads {NEWEST}):"
             " run the newer version, or restore a backup of the older"
         )
-
-
-def _create(connection: sqlite3.Connection) -> None:
-    connection.execute(f"PRAGMA page_size = {PAGE_SIZE}")
-    connection.execute("BEGIN IMMEDIATE")
-    for statement in _SCHEMA:
-        connection.execute(statement)
-    connection.execute("COMMIT")
 
 
 def _check_readable(connection: sqlite3.Connection, path: Path) -> tuple[int]:
@@ -310,24 +304,3 @@ def _check_readable(connection: sqlite3.Connection, path: Path) -> tuple[int]:
     for order in ("rowid ASC", "rowid DESC", "bucket DESC, namespace DESC, name DESC"):
         connection.execute(f"SELECT * FROM rows ORDER BY {order} LIMIT 1").fetchone()  # noqa: S608 - constants
     return last
-
-
-def _grow_wal(path: Path) -> None:
-    """Grow the log to its full size: a page written over costs a third of one that is appended.
-
-    SQLite takes zeros for an empty log (it has no valid header), and begins at its start.
-    """
-    log = path.with_name(f"{path.name}-wal")
-    try:
-        handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, PRIVATE)
-    except FileExistsError:
-        return
-    try:
-        for _ in range(WAL_BYTES >> 20):
-            os.write(handle, bytes(1 << 20))
-        os.fsync(handle)
-    except OSError as error:
-        _log.warning("no room for a log of %d MiB beside %s: %s", WAL_BYTES >> 20, path, error.strerror)
-        log.unlink()
-    finally:
-        os.close(handle)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from certwright.kube.store.contract import Damaged, Key, Row
@@ -142,6 +142,7 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
         yield
         connection.execute("COMMIT")
     except BaseException:
-        if connection.in_transaction:
+        # After some errors SQLite has rolled back by itself.
+        with suppress(sqlite3.Error):
             connection.execute("ROLLBACK")
         raise

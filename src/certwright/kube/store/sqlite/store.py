@@ -135,10 +135,6 @@ class SqliteStore:
         entry = self._overlay.find(key)
         return self._read(key) if entry is None else entry.latest
 
-    def cached(self, key: Key) -> Row | None:
-        """The committed row, if it was written recently."""
-        return self._log.row(key)
-
     def recent(self, key: Key) -> Row | None:
         """None, because `latest` knows recent rows, too."""
 

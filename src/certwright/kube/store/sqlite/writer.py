@@ -3,9 +3,6 @@
 The event loop decides every conflict immediately and assigns revisions against the overlay of decided but
 uncommitted writes, so that the thread never decides anything. Readers see the committed row of these keys,
 which is kept beside the new one, because the database may hold either while a commit is under way.
-
-A batch is one SQL statement if possible: each call into SQLite releases the GIL and has to wait for it again,
-which beside a busy event loop costs more than the row.
 """
 
 from __future__ import annotations
@@ -16,7 +13,7 @@ import os
 import sqlite3
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from queue import SimpleQueue
@@ -106,40 +103,11 @@ _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-# SQLite keeps a statement's bound values as long as Python keeps the statement. So there are few sizes of
-# statements, filled up with repetitions of the last row, and large rows go one by one.
-_SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
-_STATEMENT_BYTES = 256 << 10
-
+_UPSERT = (
+    "INSERT INTO rows VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (bucket, namespace, name) DO UPDATE"
+    " SET revision = excluded.revision, meta = excluded.meta, body = excluded.body"
+)
 _DELETE = "DELETE FROM rows WHERE bucket = ? AND namespace = ? AND name = ?"
-
-
-def _upsert(rows: int) -> str:
-    values = ", ".join(["(?, ?, ?, ?, ?, ?)"] * rows)
-    return (
-        f"INSERT INTO rows VALUES {values} ON CONFLICT (bucket, namespace, name) DO UPDATE"  # noqa: S608 - marks only
-        " SET revision = excluded.revision, meta = excluded.meta, body = excluded.body"
-    )
-
-
-_UPSERTS = {size: _upsert(size) for size in _SIZES}
-
-
-def pieces(rows: Sequence[Row]) -> Iterator[tuple[str, list[object]]]:
-    """The statements that write rows, and the values bound to each."""
-    begin = 0
-    while begin < len(rows):
-        end, size = begin, 0
-        while end < len(rows) and end - begin < _SIZES[-1]:
-            size += len(rows[end].meta) + len(rows[end].body)
-            if size > _STATEMENT_BYTES and end > begin:
-                break
-            end += 1
-        piece = list(rows[begin:end])
-        fits = next(count for count in _SIZES if count >= len(piece))
-        piece += [piece[-1]] * (fits - len(piece))
-        yield _UPSERTS[fits], [value for row in piece for value in (*row.key, *row[1:])]
-        begin = end
 
 
 def _settle(result: asyncio.Future[Any], value: object, error: Exception | None) -> None:
@@ -264,7 +232,12 @@ class Writer:
             if self._abandoned is None:
                 self.log.keep_small()
         if self._abandoned is None:
-            self._close()
+            try:
+                self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            except sqlite3.Error as error:
+                _log.warning("the log was left for the next start: %s", error)
+            self._connection.close()
+            self.log.close()
         self._notify(self._stopped.set_result, None)
         if self._abandoned is not None:
             # This frame keeps the connection open until the process ends.
@@ -289,38 +262,12 @@ class Writer:
             self._require()
             if self._seal is not None:
                 rows = list(map(self._seal.close_row, rows))
-            self._write(list(pieces(rows)), gone)
+            with sealing.transaction(self._connection):
+                self._connection.executemany(_UPSERT, [(*row.key, *row[1:]) for row in rows])
+                self._connection.executemany(_DELETE, gone)
         except Exception as error:
-            self._roll_back()
             return error
         return None
-
-    def _write(self, statements: list[tuple[str, list[object]]], gone: list[Key]) -> None:
-        execute = self._connection.execute
-        if len(statements) == 1 and not gone:
-            execute(*statements[0])
-            return
-        execute("BEGIN IMMEDIATE")
-        for statement, values in statements:
-            execute(statement, values)
-        self._connection.executemany(_DELETE, gone)
-        execute("COMMIT")
-
-    def _roll_back(self) -> None:
-        if self._connection.in_transaction:
-            try:
-                self._connection.execute("ROLLBACK")
-            except sqlite3.Error as error:
-                # SQLite has rolled back by itself, as it does after some errors.
-                _log.debug("rolling back: %s", error)
-
-    def _close(self) -> None:
-        try:
-            self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-        except sqlite3.Error as error:
-            _log.warning("the log was left for the next start: %s", error)
-        self._connection.close()
-        self.log.close()
 
 
 P = ParamSpec("P")
