@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from contextlib import asynccontextmanager
 from datetime import timedelta
-from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, cast
 
 import msgspec
 
@@ -17,74 +16,73 @@ from certwright.cli.errors import Failed
 from certwright.cli.export import Exporter, ExportInUse, UnsafeName, folder_of, pair_problem
 from certwright.kit import logs
 from certwright.kit.hooks import DEFAULT_TIMEOUT_S, HookError, run_hook
-from certwright.kube.api.core import EVENTS, SECRETS, Event, EventSource, Secret, TypedObjectReference
-from certwright.kube.api.errors import ApiError, NotFound, Unreachable
+from certwright.kube.api.core import SECRETS, Secret
+from certwright.kube.api.errors import ApiError, NotFound
 from certwright.kube.api.kinds import AnyKind, Kind
-from certwright.kube.api.meta import ObjectKey, ObjectMeta, Struct
+from certwright.kube.api.meta import Object, ObjectKey, Struct
 from certwright.kube.client.filtered_informer import Identified, Identity, identities
 from certwright.kube.client.informer import Informer
 from certwright.kube.client.rest import Client
+from certwright.kube.runtime.controller import Controller, Result
+from certwright.kube.runtime.queue import WorkQueue
+from certwright.kube.runtime.recorder import Recorder
 from certwright.kube.util.clock import Clock, SystemClock
+from certwright.kube.util.durations import doubled
 from certwright.kube.util.tasks import TaskSet
-from certwright.resources import table
+from certwright.resources.table import CERTIFICATES
+
+_log = logging.getLogger(__name__)
 
 # A certificate may change again immediately, e.g. a temporary one that the issued one replaces.
-_DEBOUNCE_S = 0.25
-_FIRST_RETRY_S = 1.0
-_LONGEST_RETRY_S = 300.0
+_DEBOUNCE: Final = timedelta(seconds=0.25)
+_FIRST_RETRY, _LONGEST_RETRY = timedelta(seconds=1), timedelta(seconds=300)
+_CERTIFICATE_NAME: Final = "cert-manager.io/certificate-name"
+_BY_TARGET: Final = "target"
+_COMPONENT: Final = "certwright-export"
+# Changes within this time are written together.
+_TOGETHER_S = 0.05
+# How often the files are compared with what was written, and failed writes are tried again.
+_RESCAN_S = 5.0
+# A scan takes at most this part of the time, however many files there are.
+_REST_PER_SCAN = 50
 
 
-class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """The files of a certificate that were replaced; `mark_done` records the command's success on the
-    disk."""
+class _Change(msgspec.Struct, frozen=True):
+    """The version of a certificate's files for which the command has not succeeded, and its failed runs."""
 
-    key: ObjectKey
-    folder: Path
     version: str
-    mark_done: Callable[[], None]
-
-
-class _Pending(msgspec.Struct, frozen=True):
-    change: Change
-    due: float
     failures: int = 0
 
 
 class OnChange:
-    """Runs the command, one run at a time. A failed run is logged, and repeated with exponential backoff.
+    """Runs the command for each certificate whose files were replaced, one run at a time. A failed run is
+    logged, and repeated with exponential backoff.
 
     What has succeeded is on the disk, so that a restart repeats only what has not. After a crash between the
     command's end and that record it runs again.
     """
 
-    def __init__(self, command: str, clock: Clock, *, timeout_s: float = DEFAULT_TIMEOUT_S) -> None:
+    def __init__(
+        self, exporter: Exporter, command: str, clock: Clock, *, timeout_s: float = DEFAULT_TIMEOUT_S
+    ) -> None:
+        self._exporter = exporter
         self._command = command
         self._clock = clock
         self._timeout_s = timeout_s
-        self._pending: dict[ObjectKey, _Pending] = {}
-        self._woken = asyncio.Event()
+        self._pending: dict[ObjectKey, _Change] = {}
+        self._queue: WorkQueue[ObjectKey] = WorkQueue(clock)
         self._ran = asyncio.Event()
 
-    def add(self, change: Change) -> None:
-        """Run the command for this change soon, unless it is pending already for the same version."""
-        known = self._pending.get(change.key)
-        if known is None or known.change.version != change.version:
-            self._pending[change.key] = _Pending(change, self._clock.monotonic() + _DEBOUNCE_S)
-            self._woken.set()
+    def add(self, key: ObjectKey, version: str) -> None:
+        """Run the command for this version soon, unless it is pending already."""
+        known = self._pending.get(key)
+        if known is None or known.version != version:
+            self._pending[key] = _Change(version)
+            self._queue.add_after(key, _DEBOUNCE)
 
     async def run(self) -> None:
         """Run the command whenever it is due, for ever."""
-        while True:
-            self._woken.clear()
-            if not self._pending:
-                await self._woken.wait()
-                continue
-            pending = min(self._pending.values(), key=lambda change: change.due)
-            wait_s = pending.due - self._clock.monotonic()
-            if wait_s <= 0:
-                await self._run(pending)
-            else:
-                await self._sleep(wait_s)
+        await Controller("on-change", self._reconcile, self._queue, workers=1).run()
 
     async def wait_tried(self) -> bool:
         """Return when the command has run for each change added so far; whether all runs have succeeded."""
@@ -93,63 +91,30 @@ class OnChange:
             await self._ran.wait()
         return not self._pending
 
-    async def _sleep(self, seconds: float) -> None:
-        """Return after `seconds`, or earlier when a change was added."""
-        waits = [
-            asyncio.ensure_future(self._clock.sleep(seconds)),
-            asyncio.ensure_future(self._woken.wait()),
-        ]
-        try:
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for wait in waits:
-                wait.cancel()
-
-    async def _run(self, pending: _Pending) -> None:
-        change = pending.change
-        variables = {
-            "CERTWRIGHT_CERTIFICATE": f"{change.key.namespace}/{change.key.name}",
-            "CERTWRIGHT_DIR": str(change.folder.absolute()),
-        }
+    async def _reconcile(self, key: ObjectKey) -> Result:
+        change = self._pending.get(key)
+        if change is None:
+            return Result()
+        folder = folder_of(self._exporter.root, *key).absolute()
+        variables = {"CERTWRIGHT_CERTIFICATE": str(key), "CERTWRIGHT_DIR": str(folder)}
+        retry_at = None
         try:
             await run_hook(self._command, variables, timeout_s=self._timeout_s)
-            await asyncio.to_thread(change.mark_done)
+            await asyncio.to_thread(self._exporter.mark_done, *key, change.version)
         except (HookError, OSError) as error:
-            self._failed(pending, error)
+            # After a change during the run it runs again for the new files.
+            if self._pending[key] is change:
+                wait = doubled(_FIRST_RETRY, change.failures + 1, cap=_LONGEST_RETRY)
+                retry_at = self._clock.now() + wait
+                self._pending[key] = _Change(change.version, change.failures + 1)
+            cause = str(error)
+            _event(logging.WARNING, "--on-change command failed", key, nextAttempt=retry_at, cause=cause)
         else:
-            _event(logging.INFO, "--on-change command succeeded", change.key)
-            if self._pending.get(change.key) is pending:
-                del self._pending[change.key]
+            _event(logging.INFO, "--on-change command succeeded", key)
+            if self._pending[key] is change:
+                del self._pending[key]
         self._ran.set()
-
-    def _failed(self, pending: _Pending, error: Exception) -> None:
-        key = pending.change.key
-        if self._pending.get(key) is not pending:
-            # It runs again for the new files.
-            _event(logging.WARNING, "--on-change command failed", key, cause=str(error))
-            return
-        wait_s = min(_FIRST_RETRY_S * 2.0**pending.failures, _LONGEST_RETRY_S)
-        at = self._clock.now() + timedelta(seconds=wait_s)
-        _event(logging.WARNING, "--on-change command failed", key, nextAttempt=at, cause=str(error))
-        due = self._clock.monotonic() + wait_s
-        self._pending[key] = _Pending(pending.change, due, pending.failures + 1)
-
-
-def _event(level: int, message: str, key: ObjectKey, **values: logs.Value) -> None:
-    logs.event(_log, level, message, subject=f"Certificate/{key}", certificate=str(key), **values)
-
-
-_log = logging.getLogger(__name__)
-
-_CERTIFICATE_NAME: Final = "cert-manager.io/certificate-name"
-_BY_TARGET: Final = "target"
-_COMPONENT: Final = "certwright-export"
-# Changes within this time are written together.
-_TOGETHER_S = 0.05
-# How often the files are compared with what was written, and failed writes are tried again.
-RESCAN_S = 5.0
-# A scan takes at most this part of the time, however many files there are.
-_REST_PER_SCAN = 50
+        return Result(wake_at=retry_at)
 
 
 class ExportSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -161,120 +126,6 @@ class ExportSettings(msgspec.Struct, frozen=True, kw_only=True):
     with_ca_keys: bool
     command: str | None
     timeout_s: float
-
-
-class Exports:
-    """The export directory of this process. Use it within `opened`."""
-
-    def __init__(self, settings: ExportSettings, clock: Clock | None = None) -> None:
-        self.root = settings.root
-        self._reserves_late = settings.reserves_late
-        self._clock = clock = clock or SystemClock()
-        self.exporter = Exporter(settings.root, with_ca_keys=settings.with_ca_keys)
-        self._failing: dict[ObjectKey, str] = {}
-        self.on_unusable: Callable[[ObjectKey, str], Awaitable[None]] | None = None
-        """Called with a sentence about a Secret whose certificate and key are not exported."""
-        self._on_change: OnChange | None = None
-        if settings.command is not None:
-            self._on_change = OnChange(settings.command, clock, timeout_s=settings.timeout_s)
-
-    @asynccontextmanager
-    async def opened(self) -> AsyncIterator[Exports]:
-        """Reserve the directory, and run the command for what is exported until the end. Raises `Failed`."""
-        tasks = TaskSet()
-        if not self._reserves_late:
-            self._reserve()
-        if self._on_change is not None:
-            tasks.start(self._on_change.run(), name="--on-change")
-        try:
-            yield self
-        finally:
-            await tasks.close()
-            self.exporter.release()
-
-    def _reserve(self) -> None:
-        try:
-            self.exporter.lock()
-        except ExportInUse as error:
-            raise Failed(str(error)) from error
-        except OSError as error:
-            where = error.filename or self.root
-            raise Failed(
-                f"cannot write to {where}: {error.strerror or error}; choose another place with --export"
-            ) from error
-
-    async def write(self, key: ObjectKey, secret: Secret | None) -> bool:
-        """Write the files of the certificate, and return whether any has changed. A failure is logged, and
-        `overdue` returns the certificate until it succeeds; a Secret whose key is not that of its certificate
-        replaces no files. Raises `Failed` if the directory cannot be reserved."""
-        if secret is None or not _belongs(secret, key):
-            self._failing.pop(key, None)
-            return False
-        self._reserve()
-        # A server that reads a wrong pair does not start, not even for its other sites.
-        if problem := await asyncio.to_thread(pair_problem, secret.data):
-            message = f"Secret {secret.metadata.name}: {problem}; the exported files stay as they are"
-            if self.fail(key, message) and self.on_unusable is not None:
-                await self.on_unusable(key, message)
-            return False
-        try:
-            result = await asyncio.to_thread(self.exporter.write, key.namespace, key.name, secret.data)
-        except UnsafeName as error:
-            self.fail(key, str(error))
-            return False
-        except OSError as error:
-            self.fail(key, f"{error.filename or self.root}: {error.strerror or error}")
-            return False
-        self._failing.pop(key, None)
-        if result.removed_ca_key:
-            self._event(logging.WARNING, "private key of a CA removed; --export-ca-keys keeps it", key)
-        if result.changed:
-            self._event(logging.INFO, "files replaced", key, files=",".join(result.changed))
-        if self._on_change is not None and not result.is_done:
-            done = partial(self.exporter.mark_done, key.namespace, key.name, result.version)
-            self._on_change.add(
-                Change(key=key, folder=self.folder(key), version=result.version, mark_done=done)
-            )
-        return bool(result.changed)
-
-    async def follow(self, client: Client) -> None:
-        """Export the certificates of this server, of all namespaces, as they change, for ever."""
-        await _Follower(client, self, self._clock).run()
-
-    def forget(self, key: ObjectKey) -> None:
-        """Leave the files of a deleted Certificate as they are."""
-        self._failing.pop(key, None)
-        self.exporter.forget(key)
-
-    async def overdue(self) -> list[ObjectKey]:
-        """The certificates to be written again: files were changed or deleted by others, or writing
-        failed."""
-        return [*self._failing, *await asyncio.to_thread(self.exporter.changed_by_others)]
-
-    def folder(self, key: ObjectKey) -> Path:
-        """The folder of the certificate's files."""
-        return folder_of(self.root, *key)
-
-    def names(self, key: ObjectKey) -> list[str]:
-        """The names of the certificate's files; empty before the first."""
-        return self.exporter.names(*key)
-
-    async def wait_command(self) -> bool:
-        """Return when the command has run for each change so far; whether all runs have succeeded."""
-        return self._on_change is None or await self._on_change.wait_tried()
-
-    def fail(self, key: ObjectKey, reason: str) -> bool:
-        """Log why the files were not written, and return whether that is new; `overdue` returns the
-        certificate until they are."""
-        is_new = self._failing.get(key) != reason
-        if is_new:
-            self._event(logging.WARNING, "files not written; trying again", key, cause=reason)
-        self._failing[key] = reason
-        return is_new
-
-    def _event(self, level: int, message: str, key: ObjectKey, **values: logs.Value) -> None:
-        subject, directory = f"Certificate/{key}", str(self.folder(key))
-        logs.event(_log, level, message, subject=subject, certificate=str(key), directory=directory, **values)
 
 
 class _Named(Struct, frozen=True):
@@ -289,114 +140,209 @@ class _Target(Struct, frozen=True):
     metadata: Identity = Identity()
     spec: _Named = _Named()
 
+    @property
+    def key(self) -> ObjectKey:
+        return ObjectKey(self.metadata.namespace, self.metadata.name)
 
-def _reduced(kind: AnyKind) -> Kind[_Target]:
-    return msgspec.structs.replace(kind, type=_Target)
+    @property
+    def secret(self) -> ObjectKey:
+        return ObjectKey(self.metadata.namespace, self.spec.secret_name)
 
 
-class _Follower:
-    """Exports the certificates of a server, of all namespaces, as they change."""
+_TARGETS: Final[Kind[_Target]] = msgspec.structs.replace(cast(AnyKind, CERTIFICATES), type=_Target)
 
-    def __init__(self, client: Client, exports: Exports, clock: Clock) -> None:
-        self._client, self._exports, self._clock = client, exports, clock
+
+class Exports:
+    """The export directory of this process: the certificates of a server, of all namespaces, as files. Use it
+    within `opened`."""
+
+    def __init__(self, settings: ExportSettings, clock: Clock | None = None) -> None:
+        self.root = settings.root
+        self.on_replaced: Callable[[], None] = lambda: None
+        """Called when files have been replaced."""
+        self._reserves_late = settings.reserves_late
+        self._clock = clock = clock or SystemClock()
+        self._exporter = Exporter(settings.root, with_ca_keys=settings.with_ca_keys)
+        self._on_change: OnChange | None = None
+        if settings.command is not None:
+            self._on_change = OnChange(self._exporter, settings.command, clock, timeout_s=settings.timeout_s)
+        # Why the files of a certificate could not be written.
+        self._failing: dict[ObjectKey, str] = {}
+        self._replaced: set[ObjectKey] = set()
         self._due: set[ObjectKey] = set()
-        self._changed = asyncio.Event()
-        self._certificates: Informer[_Target] = Informer(
-            client, _reduced(table.CERTIFICATES), clock, indexers={_BY_TARGET: _secret_names}
-        )
-        self._certificates.add_handler(lambda _old, new: self._add(() if new is None else (_key(new),)))
-        self._secrets: Informer[Identified] = Informer(client, identities(SECRETS), clock, metadata_only=True)
-        self._secrets.add_handler(lambda _old, new: self._secret_changed(new))
-        exports.on_unusable = self._record
+        self._changed, self._is_settled = asyncio.Event(), asyncio.Event()
+        self._writing = asyncio.Lock()
 
-    async def run(self) -> None:
-        """Export for ever."""
+    @asynccontextmanager
+    async def opened(self) -> AsyncIterator[Exports]:
+        """Reserve the directory, and run the command for what is exported until the end. Raises `Failed`."""
         tasks = TaskSet()
-        for informer in (self._certificates, self._secrets):
-            tasks.start(informer.run(), name=f"export of {informer.kind.plural}")
+        if not self._reserves_late:
+            self._reserve()
+        if self._on_change is not None:
+            tasks.start(self._on_change.run(), name="--on-change")
+        try:
+            yield self
+        finally:
+            await tasks.close()
+            self._exporter.release()
+
+    def _reserve(self) -> None:
+        try:
+            self._exporter.lock()
+        except ExportInUse as error:
+            raise Failed(str(error)) from error
+        except OSError as error:
+            where = error.filename or self.root
+            raise Failed(
+                f"cannot write to {where}: {error.strerror or error}; choose another place with --export"
+            ) from error
+
+    def follow(self, client: Client) -> Coroutine[Any, Any, None]:
+        """Export the certificates of this server as they change, for ever."""
+        self._client = client
+        self._recorder = Recorder(client, self._clock, _COMPONENT)
+        self._certificates: Informer[_Target] = Informer(
+            client, _TARGETS, self._clock, indexers={_BY_TARGET: lambda target: (str(target.secret),)}
+        )
+        self._certificates.add_handler(lambda _old, new: self._add(() if new is None else (new.key,)))
+        secrets: Informer[Identified] = Informer(client, identities(SECRETS), self._clock, metadata_only=True)
+        secrets.add_handler(lambda _old, new: self._secret_changed(new))
+        return self._follow(secrets)
+
+    async def write_now(self, keys: Iterable[ObjectKey]) -> None:
+        """Write the files of these certificates as their Secrets are on the server. Raises `Failed` if the
+        directory cannot be reserved."""
+        for key in keys:
+            try:
+                target = await self._client.get(_TARGETS, key.name, key.namespace)
+            except NotFound:
+                continue
+            await self._write(target)
+
+    async def settled(self) -> set[ObjectKey]:
+        """Return when what has changed is written: the certificates whose files were replaced since the last
+        call."""
+        await self._is_settled.wait()
+        replaced, self._replaced = self._replaced, set()
+        return replaced
+
+    def folder(self, key: ObjectKey) -> Path:
+        """The folder of the certificate's files."""
+        return folder_of(self.root, *key)
+
+    def names(self, key: ObjectKey) -> list[str]:
+        """The names of the certificate's files; empty before the first."""
+        return self._exporter.names(*key)
+
+    async def wait_command(self) -> bool:
+        """Return when the command has run for each change so far; whether all runs have succeeded."""
+        return self._on_change is None or await self._on_change.wait_tried()
+
+    async def _follow(self, secrets: Informer[Identified]) -> None:
+        tasks = TaskSet()
+        tasks.start(self._certificates.run(), name="export of certificates")
+        tasks.start(secrets.run(), name="export of secrets")
         tasks.start(self._rescan(), name="rescan of the export")
         try:
             await self._certificates.synced.wait()
             while True:
+                if not self._due:
+                    self._is_settled.set()
                 await self._changed.wait()
                 await self._clock.sleep(_TOGETHER_S)
                 self._changed.clear()
                 due, self._due = self._due, set()
                 for key in sorted(due):
-                    await self._export(key)
+                    if (target := self._certificates.cache.get(key)) is not None:
+                        await self._write(target)
+                    else:
+                        self._failing.pop(key, None)
+                        self._exporter.forget(key)
         finally:
             await tasks.close()
-
-    async def _record(self, key: ObjectKey, message: str) -> None:
-        """Write an Event about the Certificate."""
-        target = self._certificates.cache.get(key)
-        if target is None:
-            return
-        kind, now = table.CERTIFICATES, self._clock.now().replace(microsecond=0)
-        event = Event(
-            metadata=ObjectMeta(generate_name=f"{key.name}-", namespace=key.namespace),
-            involved_object=TypedObjectReference(
-                api_version=kind.api_version,
-                kind=kind.kind,
-                namespace=key.namespace,
-                name=key.name,
-                uid=target.metadata.uid,
-            ),
-            type="Warning",
-            reason="NotExported",
-            message=message,
-            source=EventSource(component=_COMPONENT),
-            first_timestamp=now,
-            last_timestamp=now,
-            count=1,
-        )
-        try:
-            await self._client.create(EVENTS, event)
-        except (ApiError, Unreachable) as error:
-            _log.warning("an Event about Certificate %s was not written: %s", key, error)
-
-    async def _export(self, key: ObjectKey) -> None:
-        target = self._certificates.cache.get(key)
-        if target is None:
-            self._exports.forget(key)
-            return
-        try:
-            secret = await self._client.get(SECRETS, target.spec.secret_name, key.namespace)
-        except NotFound:
-            return
-        except ApiError as error:
-            self._exports.fail(key, f"its Secret cannot be read: {error}")
-            return
-        await self._exports.write(key, secret)
+            await self._recorder.close()
 
     async def _rescan(self) -> None:
+        """Write files again that others have changed or deleted, or that could not be written, for ever."""
         while True:
             began = self._clock.monotonic()
-            self._add(await self._exports.overdue())
+            self._add((*self._failing, *await asyncio.to_thread(self._exporter.changed_by_others)))
             took = self._clock.monotonic() - began
-            await self._clock.sleep(max(RESCAN_S, _REST_PER_SCAN * took))
+            await self._clock.sleep(max(_RESCAN_S, _REST_PER_SCAN * took))
 
     def _secret_changed(self, secret: Identified | None) -> None:
         if secret is not None:
-            owner = _value(secret.metadata.namespace, secret.metadata.name)
-            self._add(self._certificates.cache.keys_by_index(_BY_TARGET, owner))
+            key = ObjectKey(secret.metadata.namespace, secret.metadata.name)
+            self._add(self._certificates.cache.keys_by_index(_BY_TARGET, str(key)))
 
     def _add(self, keys: Iterable[ObjectKey]) -> None:
         self._due.update(keys)
         if self._due:
+            self._is_settled.clear()
             self._changed.set()
 
+    async def _write(self, target: _Target) -> None:
+        # One reads and writes at a time, so that no older Secret overwrites a newer one.
+        async with self._writing:
+            await self._write_files(target)
 
-def _value(namespace: str, secret: str) -> str:
-    return f"{namespace}/{secret}"
+    async def _write_files(self, target: _Target) -> None:
+        """Write the files of the certificate. A failure is logged, and tried again; a Secret whose key is not
+        that of its certificate replaces no files, which is an Event too."""
+        key, name = target.key, target.spec.secret_name
+        try:
+            secret = await self._client.get(SECRETS, name, key.namespace)
+        except NotFound:
+            return
+        except ApiError as error:
+            self._fail(key, f"its Secret cannot be read: {error}")
+            return
+        if not _belongs(secret, key):
+            self._failing.pop(key, None)
+            return
+        self._reserve()
+        # A server that reads a wrong pair does not start, not even for its other sites.
+        if problem := await asyncio.to_thread(pair_problem, secret.data):
+            message = f"Secret {name}: {problem}; the exported files stay as they are"
+            if self._fail(key, message):
+                # Its identity is all that an Event needs.
+                certificate = cast(Object, target)
+                self._recorder.event(CERTIFICATES, certificate, "Warning", "NotExported", message)
+            return
+        try:
+            result = await asyncio.to_thread(self._exporter.write, *key, secret.data)
+        except UnsafeName as error:
+            self._fail(key, str(error))
+            return
+        except OSError as error:
+            self._fail(key, f"{error.filename or self.root}: {error.strerror or error}")
+            return
+        self._failing.pop(key, None)
+        directory = str(self.folder(key))
+        if result.removed_ca_key:
+            message = "private key of a CA removed; --export-ca-keys keeps it"
+            _event(logging.WARNING, message, key, directory=directory)
+        if result.changed:
+            files = ",".join(result.changed)
+            _event(logging.INFO, "files replaced", key, directory=directory, files=files)
+            self._replaced.add(key)
+            self.on_replaced()
+        if self._on_change is not None and not result.is_done:
+            self._on_change.add(key, result.version)
+
+    def _fail(self, key: ObjectKey, reason: str) -> bool:
+        """Log why the files were not written, and return whether that is new."""
+        is_new = self._failing.get(key) != reason
+        if is_new:
+            message, directory = "files not written; trying again", str(self.folder(key))
+            _event(logging.WARNING, message, key, directory=directory, cause=reason)
+        self._failing[key] = reason
+        return is_new
 
 
-def _secret_names(target: _Target) -> Iterable[str]:
-    return (_value(target.metadata.namespace, target.spec.secret_name),)
-
-
-def _key(target: _Target) -> ObjectKey:
-    return ObjectKey(target.metadata.namespace, target.metadata.name)
+def _event(level: int, message: str, key: ObjectKey, **values: logs.Value) -> None:
+    logs.event(_log, level, message, subject=f"Certificate/{key}", certificate=str(key), **values)
 
 
 def _belongs(secret: Secret, key: ObjectKey) -> bool:

@@ -20,8 +20,6 @@ from certwright.cli.diagnosis import (
 from certwright.cli.exporting import Exports
 from certwright.cli.format import at, parse_time
 from certwright.cli.progress import Row
-from certwright.kube.api.core import SECRETS, Secret
-from certwright.kube.api.errors import NotFound
 from certwright.kube.api.kinds import Kind
 from certwright.kube.api.meta import ObjectKey
 from certwright.kube.client.cache import revision_of
@@ -39,7 +37,7 @@ def _owners(obj: Json) -> Iterable[str]:
 
 
 class Mirror:
-    """Watches certificates, requests, issuers and Secrets of one server, in all namespaces.
+    """Watches certificates, requests and issuers of one server, in all namespaces.
 
     `changed` is set after any possible change; the caller that waits for it clears it.
     """
@@ -51,10 +49,6 @@ class Mirror:
         self._requests = self._follow(client, related.REQUESTS, clock)
         self._issuers = self._follow(client, related.ISSUERS, clock)
         self._cluster_issuers = self._follow(client, related.CLUSTER_ISSUERS, clock)
-        # Typed, because the caller needs its values as bytes.
-        self._secrets: Informer[Secret] = Informer(client, SECRETS, clock)
-        self._secrets.add_handler(lambda _old, _new: self.changed.set())
-        self._tasks.start(self._secrets.run(), name="mirror of secrets")
 
     def _follow(self, client: Client, kind: Kind[Json], clock: Clock) -> Informer[Json]:
         informer: Informer[Json] = Informer(client, kind, clock, indexers={_OWNER: _owners})
@@ -66,7 +60,6 @@ class Mirror:
         """Return when all informers are synced."""
         for informer in (self._certificates, self._requests, self._issuers, self._cluster_issuers):
             await informer.synced.wait()
-        await self._secrets.synced.wait()
 
     def certificates(self) -> list[ObjectKey]:
         """The existing certificates, by namespace and name."""
@@ -90,25 +83,18 @@ class Mirror:
             return self._cluster_issuers.cache.get(ObjectKey("", ref["name"]))
         return self._issuers.cache.get(ObjectKey(namespace, ref["name"]))
 
-    def secret(self, key: ObjectKey) -> Secret | None:
-        """The Secret that a certificate names, if it exists."""
-        certificate = self._certificates.cache.get(key)
-        name = ((certificate or {}).get("spec") or {}).get("secretName", "")
-        return self._secrets.cache.get(ObjectKey(key.namespace, name))
-
     async def close(self) -> None:
         """Stop the informers."""
         await self._tasks.close()
 
 
 class Overview:
-    """Reads the informers, and synchronizes the export folder with the Secrets."""
+    """Reads the informers, and the names of the exported files."""
 
     def __init__(self, mirror: Mirror, exports: Exports, clock: Clock) -> None:
         self.mirror = mirror
         self._exports = exports
         self._clock = clock
-        self._exported: dict[ObjectKey, str] = {}
         self._applied: dict[ObjectKey, int] = {}
 
     def expect(self, key: ObjectKey, revision: int) -> None:
@@ -137,40 +123,6 @@ class Overview:
             return str(story)
         tail = f", renews on {at(renews)}" if renews else ""
         return f"revision {status.get('revision', 1)} is valid until {at(expires)}{tail}"
-
-    async def export_changes(self) -> list[ObjectKey]:
-        """Write the files of every certificate whose Secret has changed; returns which."""
-        changed = []
-        for key in self.mirror.certificates():
-            secret = self.mirror.secret(key)
-            if secret is None or self._exported.get(key) == secret.metadata.resource_version:
-                continue
-            self._exported[key] = secret.metadata.resource_version
-            if await self._exports.write(key, secret):
-                changed.append(key)
-        return changed
-
-    async def export_overdue(self) -> list[ObjectKey]:
-        """Write the files that were changed or deleted by others, or could not be written; returns which."""
-        return [
-            key
-            for key in await self._exports.overdue()
-            if await self._exports.write(key, self.mirror.secret(key))
-        ]
-
-    async def export_now(self, client: Client, keys: Iterable[ObjectKey]) -> None:
-        """Write the files of these certificates from their Secrets on the server, not from the cache: Ready
-        may be cached before the Secret is."""
-        for key in keys:
-            around = self.mirror.around(key)
-            if around is None:
-                continue
-            try:
-                secret = await client.get(SECRETS, around.certificate["spec"]["secretName"], key.namespace)
-            except NotFound:
-                continue
-            self._exported[key] = secret.metadata.resource_version
-            await self._exports.write(key, secret)
 
     def folder(self, key: ObjectKey) -> Path | None:
         """The folder of the certificate's files, once they exist."""

@@ -24,7 +24,7 @@ from certwright.cli.commands.serve import announce
 from certwright.cli.diagnosis import OUR_GROUP
 from certwright.cli.errors import AlreadyReported, Failed, report, report_error
 from certwright.cli.export_flags import DEFAULT_EXPORT, ExportFlags, export_options
-from certwright.cli.exporting import RESCAN_S, Exports, ExportSettings
+from certwright.cli.exporting import Exports, ExportSettings
 from certwright.cli.flags import DEFAULT_LISTEN, flag_options, gathered, is_free
 from certwright.cli.format import echo
 from certwright.cli.options import read_manifests, timeout_option
@@ -141,15 +141,16 @@ class Runner:
             self._overview(server, exports) as overview,
         ):
             client = server.client(USER_AGENT)
+            server.watch_over(exports.follow(client), name="export")
             keys, failures = await self._apply(client, overview)
             all_ready = await self._until_ready(overview, keys, stop)
             if stop.event.is_set():
                 return True
-            await overview.export_now(client, keys)
+            await exports.write_now(keys)
             self._show_result(server, overview, keys)
             if self._options.once:
                 return await exports.wait_command() and all_ready and not failures
-            await self._keep_until_stopped(server, overview, stop)
+            await self._keep_until_stopped(server, overview, exports, stop)
         return True
 
     @asynccontextmanager
@@ -209,43 +210,38 @@ class Runner:
             await overview.mirror.changed.wait()
             await self._clock.sleep(_TOGETHER_S)
             overview.mirror.changed.clear()
-            await overview.export_changes()
             stories = {key: overview.story(key) for key in keys}
             board.show(stories)
             if all(story.ready for story in stories.values()):
                 return
 
     async def _keep_until_stopped(
-        self, server: app.RunningServer, overview: Overview, stop: daemon.Stop
+        self, server: app.RunningServer, overview: Overview, exports: Exports, stop: daemon.Stop
     ) -> None:
-        server.watch_over(self._repair(overview), name="repair of exported files")
-        keeping = asyncio.ensure_future(self._keep(overview))
+        keeping = asyncio.ensure_future(self._keep(overview, exports))
         try:
             await stop.wait_or(_first_to_fail(keeping, server))
         finally:
             keeping.cancel()
 
-    async def _keep(self, overview: Overview) -> None:
-        """Export changes and report certificate events, for ever."""
+    async def _keep(self, overview: Overview, exports: Exports) -> None:
+        """Report what happens to certificates and their files, for ever."""
         reported = {key: overview.outcome(key) for key in overview.mirror.certificates()}
+        await exports.settled()
+        exports.on_replaced = overview.mirror.changed.set
         while True:
-            overview.mirror.changed.clear()
-            exported = await overview.export_changes()
-            for key in overview.mirror.certificates():
-                outcome = overview.outcome(key)
-                if reported.get(key) != outcome or key in exported:
-                    tail = f"; files in {overview.folder(key)} are up to date" if key in exported else ""
-                    report(f"{key}: {outcome}{tail}")
-                reported[key] = outcome
             await overview.mirror.changed.wait()
             await self._clock.sleep(_TOGETHER_S)
-
-    async def _repair(self, overview: Overview) -> None:
-        """Write files again that others have changed or deleted, for ever."""
-        while True:
-            await self._clock.sleep(RESCAN_S)
-            for key in await overview.export_overdue():
-                report(f"{key}: files in {overview.folder(key)} were written again")
+            overview.mirror.changed.clear()
+            exported = await exports.settled()
+            for key in overview.mirror.certificates():
+                outcome = overview.outcome(key)
+                if reported.get(key) != outcome:
+                    tail = f"; files in {exports.folder(key)} are up to date" if key in exported else ""
+                    report(f"{key}: {outcome}{tail}")
+                elif key in exported:
+                    report(f"{key}: files in {exports.folder(key)} were written again")
+                reported[key] = outcome
 
     def _show_result(self, server: app.RunningServer, overview: Overview, keys: list[ObjectKey]) -> None:
         rows = [row for key in keys if (row := overview.row(key)) is not None]
