@@ -100,13 +100,28 @@ class Quick:
         items[:] = kept
         config.hook.pytest_deselected(items=left_out)
 
-    @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> Generator[None, object, object]:
         """Refuse to start processes meanwhile."""
-        self._running, self._refused = None if item.get_closest_marker("smoke") else item, ""
+        self._refused = ""
+        return (yield from self._refusing(item))
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, object, object]:
+        """As the setup."""
+        return (yield from self._refusing(item))
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_teardown(self, item: pytest.Item) -> Generator[None, object, object]:
+        """As the setup."""
+        return (yield from self._refusing(item))
+
+    def _refusing(self, item: pytest.Item) -> Generator[None, object, object]:
+        self._running = None if item.get_closest_marker("smoke") else item
         try:
             return (yield)
         finally:
+            # The signal of a refusal that comes later would end pytest, not the test.
             self._running = None
 
     @pytest.hookimpl(wrapper=True)
