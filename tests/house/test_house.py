@@ -34,13 +34,25 @@ class Module:
     docstrings: list[str] = field(default_factory=list)
     strings: list[str] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
+    imported: set[str] = field(default_factory=set)
+    """Modules and their members, imported at the top, for types only, or in functions."""
+    late_imports: list[int] = field(default_factory=list)
+    """The lines where a function imports a module of ours."""
 
 
 def read_module(text: str) -> Module:
     tree = ast.parse(text)
-    module, seen = Module(ast.get_docstring(tree) or ""), set()
+    module, seen = Module(ast.get_docstring(tree) or ""), set[ast.AST]()
     for node in ast.walk(tree):
         match node:
+            case ast.If(test=ast.Name("TYPE_CHECKING"), body=body):
+                seen.update(body)
+            case ast.ImportFrom(module=source, names=names):
+                module.imported |= {f"{source}.{alias.name}" for alias in names}
+                if node.col_offset and node not in seen and (node.level or is_ours(source or "")):
+                    module.late_imports.append(node.lineno)
+            case ast.Import(names=names) if node.col_offset and any(is_ours(alias.name) for alias in names):
+                module.late_imports.append(node.lineno)
             case ast.Expr(value=ast.Constant(value=str(prose)) as constant):
                 module.docstrings.append(prose)
                 seen.add(constant)
@@ -178,30 +190,14 @@ TABLES_OF_MODULES = {
 """What loads modules by name: a table each."""
 
 
-def late_imports(path: Path) -> list[int]:
-    """The lines of a module where a function imports a module of ours."""
-    functions = (
-        node
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-    )
-    return sorted(
-        {
-            node.lineno
-            for function in functions
-            for node in ast.walk(function)
-            if (isinstance(node, ast.ImportFrom) and (node.level or is_ours(node.module or "")))
-            or (isinstance(node, ast.Import) and any(is_ours(alias.name) for alias in node.names))
-        }
-    )
-
-
 def is_ours(module: str) -> bool:
     return module.partition(".")[0] == "certwright"
 
 
 def test_functions_import_nothing_of_ours_unless_it_costs_what_a_user_feels() -> None:
-    late = {path.relative_to(SOURCE).as_posix(): late_imports(path) for path in MODULES}
+    late = {
+        path.relative_to(SOURCE).as_posix(): module.late_imports for path, module in all_modules().items()
+    }
     assert sum(map(len, late.values())) <= MAX_LATE_IMPORTS
     unexplained = [
         f"{name}:{line}"
@@ -212,17 +208,17 @@ def test_functions_import_nothing_of_ours_unless_it_costs_what_a_user_feels() ->
     assert not unexplained, "a late import has its reason beside it: what loading it costs"
 
 
-def imports_of(path: Path, modules: dict[str, Path]) -> set[str]:
-    """The modules of ours that a module imports anywhere: at its top, for types only, in functions."""
-    nodes = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ImportFrom)]
-    names = {f"{node.module}.{alias.name}" for node in nodes for alias in node.names}
-    return {name if name in modules else name.rpartition(".")[0] for name in names} & modules.keys()
-
-
 def test_no_module_imports_itself_through_others() -> None:
     names = {".".join(path.relative_to(SOURCE.parent).with_suffix("").parts): path for path in MODULES}
     modules = {name.removesuffix(".__init__"): path for name, path in names.items()}
-    graph = {name: imports_of(path, modules) - {name} for name, path in modules.items()}
+    graph = {
+        name: {
+            imported if imported in modules else imported.rpartition(".")[0]
+            for imported in all_modules()[path].imported
+        }
+        & modules.keys() - {name}
+        for name, path in modules.items()
+    }
     assert sum(map(len, graph.values())) > 2_000
     TopologicalSorter(graph).prepare()  # raises CycleError, which names the circle
 

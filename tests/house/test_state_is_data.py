@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -50,7 +51,8 @@ def test_no_message_is_parsed() -> None:
         for package in _PACKAGES
         for path in sorted((_SOURCE / package).rglob("*.py"))
         if path != _READER and str(path.relative_to(_SOURCE)) not in _MAY_PARSE
-        for line in _parsing(ast.parse(path.read_text()))
+        if re.search("message|reason", text := path.read_text())
+        for line in _parsing(ast.parse(text))
     ]
     assert violations == []
 

@@ -6,6 +6,7 @@ A tenant, a server or a file may provide the bytes. A new call fails here until 
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 import certwright
@@ -81,10 +82,12 @@ LIMITS = {
 
 def calls() -> set[tuple[str, str]]:
     """Each mention of a parser: the file below `certwright`, and the name."""
+    mentioned = re.compile("|".join(PARSERS))
     return {
         (str(path.relative_to(ROOT)), name)
         for path in ROOT.rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text()))
+        if mentioned.search(text := path.read_text())
+        for node in ast.walk(ast.parse(text))
         if (name := _name(node)) in PARSERS
     }
 
