@@ -48,7 +48,7 @@ run: $(VENV)/.runtime  ## issue and renew the certificates of examples/quickstar
 	@$(BIN)/certwright run $(if $(filter %.yaml %.yml %.json %/ -,$(ARGS)),,examples/quickstart.yaml) $(ARGS)
 
 test: $(VENV)/$(if $(ALL),.dev,.test)  ## the tests that need no other program, in five minutes (ALL=1: all; ARGS='-k name': some)
-	@$(BIN)/python -m pytest $(if $(ALL),-n 3,-n 2 --quick --durations=5 --durations-min=2) --dist worksteal $(ARGS)
+	@$(BIN)/python -m pytest -n 3 $(if $(ALL),,--quick --durations=5 --durations-min=2) --dist worksteal $(ARGS)
 
 lint: $(VENV)/.dev
 	@$(BIN)/ruff check .

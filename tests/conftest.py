@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import AsyncIterator, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator, Generator, Iterator
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
@@ -33,13 +33,31 @@ _LONG = ("tests/cli/", "tests/faults/", "tests/conformance/", "tests/security/",
 one worker busy and the others idle."""
 
 
+def pytest_collection() -> None:
+    """Collect no garbage while modules are imported: there is next to none."""
+    gc.disable()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector: pytest.Collector) -> Generator[None, Any, Any]:
+    """Let each worker begin with other modules: it then loads what another one has compiled."""
+    report = yield
+    if isinstance(collector, pytest.Directory) and (worker := os.environ.get("PYTEST_XDIST_WORKER")):
+        workers = int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
+        begin = len(report.result) * int(worker.removeprefix("gw")) // workers
+        report.result = report.result[begin:] + report.result[:begin]
+    return report
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run the tests of `_LONG` first, in unchanged order otherwise."""
-    items.sort(key=lambda item: not item.nodeid.startswith(_LONG))
+    """Run the tests of `_LONG` first, and all in the same order on every worker."""
+    items.sort(key=lambda item: (not item.nodeid.startswith(_LONG), item.path))
 
 
 def pytest_collection_finish() -> None:
     """Keep the modules and thousands of tests out of every garbage collection that follows."""
+    gc.enable()
     gc.collect()
     gc.freeze()
 
