@@ -26,6 +26,7 @@ from certwright.kube.util.clock import TestClock
 from certwright.kube.util.http_messages import Identity
 from certwright.resources.crds import custom_resource_definitions
 from kube.apiserver.callers import ADMIN, Api, StartApi
+from kube.apiserver.over_tls import Served, served
 from support.definitions import started_store
 from support.etcd import Etcd, running_etcd
 
@@ -36,9 +37,10 @@ _prefixes = itertools.count()
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run a test with the marker `every_store` on each kind of store."""
-    if "store_kind" in metafunc.fixturenames and metafunc.definition.get_closest_marker("every_store"):
-        metafunc.parametrize("store_kind", KINDS_OF_STORE, indirect=True)
+    """Run a test with the marker `every_store` on each kind of store, or on those that the marker names."""
+    marker = metafunc.definition.get_closest_marker("every_store")
+    if "store_kind" in metafunc.fixturenames and marker is not None:
+        metafunc.parametrize("store_kind", marker.args or KINDS_OF_STORE, indirect=True)
 
 
 @pytest.fixture
@@ -122,6 +124,13 @@ async def start_api(open_store: OpenStore, store_kind: str) -> AsyncIterator[Sta
     for api in started:
         await api.server.close()
         await api.store.close()
+
+
+@pytest.fixture
+async def server(start_api: StartApi, tmp_path: Path) -> AsyncIterator[Served]:
+    """A running server behind TLS."""
+    async with served(start_api, tmp_path) as it:
+        yield it
 
 
 @pytest.fixture

@@ -12,8 +12,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import aiohttp
+
 from certwright.app import tls_identity
-from certwright.kube.apiserver.auth.authentication import StaticTokens
+from certwright.kube.apiserver.auth.authentication import Authenticator, StaticTokens
 from certwright.kube.apiserver.http.https import HttpsServer, serve_https
 from certwright.kube.apiserver.http.protocol import HttpProtocol
 from certwright.kube.apiserver.http.response_writer import Unread
@@ -27,12 +29,12 @@ FOR_EVER = 60.0
 
 @dataclass(slots=True)
 class Served:
-    """A server behind TLS, whom to trust, and what is connected to it."""
+    """A server behind TLS, a session of its administrator, and other connections to it."""
 
     api: Api
     face: HttpsServer
-    ca: bytes
-    ca_file: Path
+    identity: tls_identity.ServingIdentity
+    session: aiohttp.ClientSession
     writers: list[asyncio.StreamWriter] = field(default_factory=list)
 
     @property
@@ -52,7 +54,7 @@ class Served:
 
     def tls(self) -> ssl.SSLContext:
         """How to connect."""
-        return ssl.create_default_context(cadata=self.ca.decode())
+        return trusting(self.identity)
 
     async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """A connection that takes in little before it is read."""
@@ -79,10 +81,12 @@ async def served(
     start_api: StartApi,
     folder: Path,
     around: Callable[[Handler], Handler] = lambda handler: handler,
+    authenticator: Authenticator = USERS,
+    client_ca_file: Path | None = None,
     **options: Any,
 ) -> AsyncIterator[Served]:
     """`options`: those of `serve_https`."""
-    api = await start_api(authenticator=USERS)
+    api = await start_api(authenticator=authenticator)
     identity = tls_identity.load_or_make(tls_identity.Settings(folder, "127.0.0.1"), now=datetime.now(UTC))
     face = await serve_https(
         around(api.server.handle),
@@ -90,14 +94,22 @@ async def served(
         port=0,
         certfile=identity.cert_path,
         keyfile=identity.key_path,
-        client_ca_file=None,
+        client_ca_file=client_ca_file,
         **options,
     )
-    it = Served(api, face, identity.ca_pem, identity.ca_path)
-    try:
-        yield it
-    finally:
-        await it.close()
+    connector = aiohttp.TCPConnector(ssl=trusting(identity))
+    headers = {"authorization": "Bearer admin"}
+    async with aiohttp.ClientSession(connector=connector, headers=headers) as session:
+        it = Served(api, face, identity, session)
+        try:
+            yield it
+        finally:
+            await it.close()
+
+
+def trusting(identity: tls_identity.ServingIdentity) -> ssl.SSLContext:
+    """The TLS settings of a client that trusts the server's CA."""
+    return ssl.create_default_context(cadata=identity.ca_pem.decode())
 
 
 def head(method: str, target: str, **headers: str) -> bytes:

@@ -230,31 +230,29 @@ async def allow(it: Served, user: str) -> None:
 
 @pytest.mark.parametrize("sent", [b"", head("GET", CONFIG_MAPS, authorization="Bearer wrong")])
 async def test_an_idle_unauthenticated_connection_ends_early(
-    start_api: StartApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sent: bytes
+    server: Served, monkeypatch: pytest.MonkeyPatch, sent: bytes
 ) -> None:
     monkeypatch.setattr(protocol, "UNIDENTIFIED_S", 0.2)
-    async with served(start_api, tmp_path) as it:
-        reader, writer = await it.connect()
-        writer.write(sent)
-        assert await is_closed(reader)
-        await until(lambda: len(it.face.accepted) == 0)
+    reader, writer = await server.connect()
+    writer.write(sent)
+    assert await is_closed(reader)
+    await until(lambda: len(server.face.accepted) == 0)
 
 
 async def test_an_authenticated_connection_may_lie_idle(
-    start_api: StartApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with served(start_api, tmp_path) as it:
-        reader, writer = await it.connect()
-        writer.write(head("GET", "/livez"))
-        await reader.readuntil(b"\r\n\r\nok")
-        monkeypatch.setattr(protocol, "UNIDENTIFIED_S", 0.0)
-        writer.write(head("GET", "/livez"))
-        await reader.readuntil(b"\r\n\r\nok")
-        _, other = await it.connect()
-        await until(lambda: len(it.face.accepted) == 1)
-        writer.write(head("GET", "/livez"))
-        await reader.readuntil(b"\r\n\r\nok")
-        other.transport.abort()
+    reader, writer = await server.connect()
+    writer.write(head("GET", "/livez"))
+    await reader.readuntil(b"\r\n\r\nok")
+    monkeypatch.setattr(protocol, "UNIDENTIFIED_S", 0.0)
+    writer.write(head("GET", "/livez"))
+    await reader.readuntil(b"\r\n\r\nok")
+    _, other = await server.connect()
+    await until(lambda: len(server.face.accepted) == 1)
+    writer.write(head("GET", "/livez"))
+    await reader.readuntil(b"\r\n\r\nok")
+    other.transport.abort()
 
 
 @pytest.mark.parametrize("is_reset", [False, True])
@@ -262,25 +260,24 @@ async def test_an_authenticated_connection_may_lie_idle(
     ("method", "is_closed"), [("PATCH", True), ("DELETE", True), ("POST", True), ("PATCH", False)]
 )
 async def test_a_write_whose_client_is_gone_is_not_carried_out_after_a_pause(
-    start_api: StartApi, tmp_path: Path, method: str, *, is_reset: bool, is_closed: bool
+    server: Served, method: str, *, is_reset: bool, is_closed: bool
 ) -> None:
-    async with served(start_api, tmp_path) as it:
-        await it.api.ok("POST", CONFIG_MAPS, {"metadata": {"name": "c"}, "data": {"v": "new"}})
-        raw = await asyncio.to_thread(socket.create_connection, ("127.0.0.1", it.face.port))
-        client = await asyncio.to_thread(it.tls().wrap_socket, raw, server_hostname="127.0.0.1")
-        target, name = (CONFIG_MAPS, "d") if method == "POST" else (f"{CONFIG_MAPS}/c", "c")
-        body = json.dumps({"metadata": {"name": name}, "data": {"v": "old"}}).encode()
-        patch = "application/merge-patch+json" if method == "PATCH" else "application/json"
-        # The event loop stands still here, as in a process that was stopped.
-        client.sendall(head(method, target, content_type=patch, content_length=str(len(body))) + body)
-        if is_closed:
-            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", is_reset, 0))
-            client.close()
-            await until(lambda: len(it.face.accepted) == 0)
-        else:
-            assert (await asyncio.to_thread(client.recv, 100)).startswith(b"HTTP/1.1 200")
-            client.close()
-        found = {
-            item["metadata"]["name"]: item["data"] for item in (await it.api.ok("GET", CONFIG_MAPS))["items"]
-        }
-        assert found == {"c": {"v": "new" if is_closed else "old"}}
+    await server.api.ok("POST", CONFIG_MAPS, {"metadata": {"name": "c"}, "data": {"v": "new"}})
+    raw = await asyncio.to_thread(socket.create_connection, ("127.0.0.1", server.face.port))
+    client = await asyncio.to_thread(server.tls().wrap_socket, raw, server_hostname="127.0.0.1")
+    target, name = (CONFIG_MAPS, "d") if method == "POST" else (f"{CONFIG_MAPS}/c", "c")
+    body = json.dumps({"metadata": {"name": name}, "data": {"v": "old"}}).encode()
+    patch = "application/merge-patch+json" if method == "PATCH" else "application/json"
+    # The event loop stands still here, as in a process that was stopped.
+    client.sendall(head(method, target, content_type=patch, content_length=str(len(body))) + body)
+    if is_closed:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", is_reset, 0))
+        client.close()
+        await until(lambda: len(server.face.accepted) == 0)
+    else:
+        assert (await asyncio.to_thread(client.recv, 100)).startswith(b"HTTP/1.1 200")
+        client.close()
+    found = {
+        item["metadata"]["name"]: item["data"] for item in (await server.api.ok("GET", CONFIG_MAPS))["items"]
+    }
+    assert found == {"c": {"v": "new" if is_closed else "old"}}

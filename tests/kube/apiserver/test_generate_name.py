@@ -7,8 +7,7 @@ import itertools
 import logging
 import random
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator
-from pathlib import Path
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
@@ -29,56 +28,16 @@ from certwright.kube.apiserver.base.object_names import (
     problems,
 )
 from certwright.kube.apiserver.verbs.creates import NAME_ATTEMPTS
-from certwright.kube.store.contract import Key, Store
+from certwright.kube.store.contract import Key
 from certwright.kube.store.etcd.client import Access
 from certwright.kube.store.etcd.store import open_etcd
-from certwright.kube.store.memory import MemoryStore
-from certwright.kube.store.sqlite.store import open_sqlite
 from faults.every_kind import resources, root_of, valid_object
 from kube.apiserver.callers import CONFIG_MAPS, CRDS, Api, StartApi
 from kube.apiserver.webhook_server import WebhookServer, add_label, patch, register, running
-from support.etcd import Etcd, running_etcd
+from support.etcd import Etcd
 
 PREFIX = "job-"
-OpenStore = Callable[[], Any]
-_prefixes = itertools.count()
-
-
-@pytest.fixture(scope="module")
-def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Etcd]:
-    """An etcd for all tests of this module: each uses a prefix of its own."""
-    with running_etcd(tmp_path_factory.mktemp("etcd")) as etcd_server:
-        yield etcd_server
-
-
-async def open_on(etcd: Etcd, prefix: str) -> Store:
-    """A store on that etcd."""
-    return await open_etcd(Access((etcd.member,)), prefix=prefix, compact_every_s=0)
-
-
-@pytest.fixture(params=["memory", "SQLite", "etcd"])
-def open_store(request: pytest.FixtureRequest, tmp_path: Path) -> OpenStore:
-    """Opens an empty store of each kind."""
-
-    async def open_it() -> Store:
-        if request.param == "etcd":
-            return await open_on(request.getfixturevalue("etcd"), f"/generate-name/{next(_prefixes)}/")
-        return MemoryStore() if request.param == "memory" else await open_sqlite(tmp_path / "store.sqlite")
-
-    return open_it
-
-
-@pytest.fixture
-def start_api(start_api: StartApi, open_store: OpenStore) -> StartApi:
-    """Starts servers over the store of the test."""
-
-    async def start(**options: Any) -> Api:
-        if "store" not in options:
-            options["store"] = await open_store()
-        started: Api = await start_api(**options)
-        return started
-
-    return start
+pytestmark = pytest.mark.every_store
 
 
 @pytest.fixture
@@ -377,16 +336,18 @@ async def test_a_prefix_that_is_no_name_is_refused_with_both_fields(start_api: S
     assert fields == {"metadata.generateName", "metadata.name"}
 
 
-@pytest.mark.parametrize("open_store", ["etcd"], indirect=True)
-async def test_two_servers_share_a_small_space_of_names(start_api: StartApi, etcd: Etcd) -> None:
+@pytest.mark.every_store(pytest.param("etcd", marks=pytest.mark.real("etcd")))
+async def test_two_servers_share_a_small_space_of_names(start_api: StartApi, shared_etcd: Etcd) -> None:
     """700 creates into 729 names, by 32 clients of each server."""
     letters = random.Random(1)
-    prefix = f"/generate-name/{next(_prefixes)}/"
 
     def suffix() -> str:
         return "".join(letters.choices(naming.ALPHABET, k=2))
 
-    servers = [await start_api(store=await open_on(etcd, prefix), name_suffix=suffix) for _ in range(2)]
+    servers = []
+    for _ in range(2):
+        store = await open_etcd(Access((shared_etcd.member,)), prefix="/generate-name/", compact_every_s=0)
+        servers.append(await start_api(store=store, name_suffix=suffix))
     answers: list[Any] = []
     left = iter(range(700))
 

@@ -10,9 +10,8 @@ import json
 import ssl
 import subprocess
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -20,234 +19,157 @@ import aiohttp
 import pytest
 from yarl import URL
 
-from certwright.app import tls_identity
-from certwright.kube.apiserver.auth.authentication import ClientCertificates, FirstOf, StaticTokens
-from certwright.kube.apiserver.http.https import HttpsServer, serve_https
+from certwright.kube.apiserver.auth.authentication import ClientCertificates
+from certwright.kube.apiserver.http.https import serve_https
 from certwright.kube.apiserver.http.protocol import MAX_BODY
 from certwright.kube.util.http_messages import Request
-from kube.apiserver.callers import ADMIN, CERTIFICATES, CONFIG_MAPS, SECRETS, Api, StartApi, certificate
+from kube.apiserver.callers import ADMIN, CERTIFICATES, CONFIG_MAPS, MERGE, SECRETS, StartApi, certificate
+from kube.apiserver.over_tls import Served, served
 from support.real import require
 from support.waiting import until
 
-TOKENS = StaticTokens({"secret": ADMIN})
+
+async def test_tls_1_2_is_offered_without_cbc(server: Served) -> None:
+    async def shaken_hands(ciphers: str) -> str:
+        context = server.tls()
+        context.maximum_version = ssl.TLSVersion.TLSv1_2
+        context.set_ciphers(ciphers)
+        _, writer = await asyncio.open_connection("127.0.0.1", server.face.port, ssl=context)
+        name = str(writer.get_extra_info("cipher")[0])
+        writer.close()
+        with contextlib.suppress(ssl.SSLError, ConnectionError):
+            await writer.wait_closed()
+        return name
+
+    assert await shaken_hands("ECDHE+AESGCM") == "ECDHE-ECDSA-AES256-GCM-SHA384"
+    for cbc in ("ECDHE-ECDSA-AES256-SHA", "ECDHE-ECDSA-AES128-SHA256", "ECDHE-ECDSA-AES256-SHA384"):
+        with pytest.raises((ssl.SSLError, ConnectionError)):
+            await shaken_hands(f"{cbc}:@SECLEVEL=0")
 
 
-@dataclass(slots=True)
-class Served:
-    """A server behind TLS, a session that trusts it, and its address."""
-
-    api: Api
-    face: HttpsServer
-    identity: tls_identity.ServingIdentity
-    session: aiohttp.ClientSession
-    url: str
-    ends: AsyncExitStack
-
-
-@asynccontextmanager
-async def served(start_api: StartApi, folder: Path, *, is_fair: bool = True) -> AsyncIterator[Served]:
-    api = await start_api(authenticator=FirstOf(ClientCertificates(), TOKENS), user=None)
-    identity = tls_identity.load_or_make(tls_identity.Settings(folder, "127.0.0.1"), now=datetime.now(UTC))
-    face = await serve_https(
-        api.server.handle,
-        host="127.0.0.1",
-        port=0,
-        certfile=identity.cert_path,
-        keyfile=identity.key_path,
-        client_ca_file=None,
-        is_fair=is_fair,
-    )
-    context = ssl.create_default_context(cadata=identity.ca_pem.decode())
-    connector = aiohttp.TCPConnector(ssl=context)
-    headers = {"authorization": "Bearer secret"}
-    async with aiohttp.ClientSession(connector=connector, headers=headers) as session:
-        try:
-            async with AsyncExitStack() as ends:
-                yield Served(api, face, identity, session, f"https://127.0.0.1:{face.port}", ends)
-        finally:
-            await face.close()
+async def test_requests_go_through_tls(server: Served) -> None:
+    async with server.session.post(server.url + CERTIFICATES, json=certificate("web")) as made:
+        assert made.status == 201
+    async with server.session.get(f"{server.url}{CERTIFICATES}/web?x=%20y") as got:
+        assert (await got.json())["metadata"]["name"] == "web"
+        assert got.headers["content-type"] == "application/json"
+    async with server.session.get(
+        server.url + CERTIFICATES, headers={"authorization": "Bearer x"}
+    ) as refused:
+        assert refused.status == 401
+    async with server.session.head(server.url + "/livez/ping") as alive:
+        assert alive.status == 200
 
 
-async def test_tls_1_2_is_offered_without_cbc(start_api: StartApi, tmp_path: Path) -> None:
-    async with served(start_api, tmp_path) as server:
-
-        async def shaken_hands(ciphers: str) -> str:
-            context = ssl.create_default_context(cadata=server.identity.ca_pem.decode())
-            context.maximum_version = ssl.TLSVersion.TLSv1_2
-            context.set_ciphers(ciphers)
-            _, writer = await asyncio.open_connection("127.0.0.1", server.face.port, ssl=context)
-            name = str(writer.get_extra_info("cipher")[0])
-            writer.close()
-            with contextlib.suppress(ssl.SSLError, ConnectionError):
-                await writer.wait_closed()
-            return name
-
-        assert await shaken_hands("ECDHE+AESGCM") == "ECDHE-ECDSA-AES256-GCM-SHA384"
-        for cbc in ("ECDHE-ECDSA-AES256-SHA", "ECDHE-ECDSA-AES128-SHA256", "ECDHE-ECDSA-AES256-SHA384"):
-            with pytest.raises((ssl.SSLError, ConnectionError)):
-                await shaken_hands(f"{cbc}:@SECLEVEL=0")
-
-
-async def test_requests_go_through_tls(start_api: StartApi, tmp_path: Path) -> None:
-    async with served(start_api, tmp_path) as it:
-        async with it.session.post(it.url + CERTIFICATES, json=certificate("web")) as made:
-            assert made.status == 201
-        async with it.session.get(f"{it.url}{CERTIFICATES}/web?x=%20y") as got:
-            assert (await got.json())["metadata"]["name"] == "web"
-            assert got.headers["content-type"] == "application/json"
-        async with it.session.get(it.url + CERTIFICATES, headers={"authorization": "Bearer x"}) as refused:
-            assert refused.status == 401
-        async with it.session.head(it.url + "/livez/ping") as alive:
-            assert alive.status == 200
-
-
-async def test_bodies_are_limited(start_api: StartApi, tmp_path: Path) -> None:
+async def test_bodies_are_limited(server: Served) -> None:
     async def endless() -> AsyncIterator[bytes]:
         for _ in range(MAX_BODY // 100_000 + 2):
             yield b"x" * 100_000
 
-    async with served(start_api, tmp_path) as it:
-        for body in (io.BytesIO(b"x" * (MAX_BODY + 1)), endless()):
-            async with it.session.post(it.url + SECRETS, data=body) as answer:
-                assert answer.status == 413
-                assert (await answer.json())["reason"] == "RequestEntityTooLarge"
-        async with it.session.get(it.url + SECRETS) as after:
-            assert after.status == 200
+    for body in (io.BytesIO(b"x" * (MAX_BODY + 1)), endless()):
+        async with server.session.post(server.url + SECRETS, data=body) as answer:
+            assert answer.status == 413
+            assert (await answer.json())["reason"] == "RequestEntityTooLarge"
+    async with server.session.get(server.url + SECRETS) as after:
+        assert after.status == 200
 
 
-async def test_headers_are_limited(start_api: StartApi, tmp_path: Path) -> None:
-    async with served(start_api, tmp_path) as it:
-        async with it.session.get(it.url + SECRETS, headers={"x-large": "x" * 70_000}) as answer:
-            assert answer.status == 400
-        async with it.session.get(it.url + SECRETS) as after:
-            assert after.status == 200
+async def test_headers_are_limited(server: Served) -> None:
+    async with server.session.get(server.url + SECRETS, headers={"x-large": "x" * 70_000}) as answer:
+        assert answer.status == 400
+    async with server.session.get(server.url + SECRETS) as after:
+        assert after.status == 200
 
 
-async def test_large_answers_are_compressed_for_who_takes_it(start_api: StartApi, tmp_path: Path) -> None:
-    async with served(start_api, tmp_path) as it:
-        body = {"metadata": {"name": "big"}, "data": {"x": "y" * 200_000}}
-        async with it.session.post(it.url + CONFIG_MAPS, json=body) as made:
-            assert made.status == 201
-        target = f"{it.url}{CONFIG_MAPS}/big"
-        async with it.session.get(target, auto_decompress=False, headers={"accept-encoding": "gzip"}) as got:
-            assert got.headers["content-encoding"] == "gzip"
-            assert json.loads(gzip.decompress(await got.read()))["data"] == body["data"]
-        async with it.session.get(target, headers={"accept-encoding": "identity"}) as plain:
-            assert "content-encoding" not in plain.headers
+async def test_large_answers_are_compressed_for_who_takes_it(server: Served) -> None:
+    body = {"metadata": {"name": "big"}, "data": {"x": "y" * 200_000}}
+    async with server.session.post(server.url + CONFIG_MAPS, json=body) as made:
+        assert made.status == 201
+    target = f"{server.url}{CONFIG_MAPS}/big"
+    async with server.session.get(target, auto_decompress=False, headers={"accept-encoding": "gzip"}) as got:
+        assert got.headers["content-encoding"] == "gzip"
+        assert json.loads(gzip.decompress(await got.read()))["data"] == body["data"]
+    async with server.session.get(target, headers={"accept-encoding": "identity"}) as plain:
+        assert "content-encoding" not in plain.headers
 
 
-async def test_a_long_list_arrives_whole(start_api: StartApi, tmp_path: Path) -> None:
-    async with served(start_api, tmp_path) as it:
-        it.api.user = ADMIN
-        for number in range(700):
-            await it.api.ok(
-                "POST", CONFIG_MAPS, {"metadata": {"name": f"c{number}"}, "data": {"x": "y" * 100}}
-            )
-        for encoding in ("gzip", "identity"):
-            async with it.session.get(it.url + CONFIG_MAPS, headers={"accept-encoding": encoding}) as got:
-                assert len((await got.json())["items"]) == 700
+async def test_a_long_list_arrives_whole(server: Served) -> None:
+    for number in range(700):
+        await server.api.ok(
+            "POST", CONFIG_MAPS, {"metadata": {"name": f"c{number}"}, "data": {"x": "y" * 100}}
+        )
+    for encoding in ("gzip", "identity"):
+        async with server.session.get(server.url + CONFIG_MAPS, headers={"accept-encoding": encoding}) as got:
+            assert len((await got.json())["items"]) == 700
 
 
-async def test_a_watcher_that_goes_is_forgotten(start_api: StartApi, tmp_path: Path) -> None:
-    async with served(start_api, tmp_path) as it:
-        it.api.user = ADMIN
-        target = f"{it.url}{SECRETS}?watch=true&resourceVersion={it.api.store.revision}"
-        async with it.session.get(target) as watch:
-            await it.api.secret("a")
-            assert json.loads(await watch.content.readline())["object"]["metadata"]["name"] == "a"
-            assert it.api.server.open_watches == 1
-            watch.close()
-        await until(lambda: not it.api.server.open_watches)
-        async with it.session.get(f"{it.url}/livez") as alive:
-            assert alive.status == 200
+async def test_a_watcher_that_goes_is_forgotten(server: Served) -> None:
+    target = f"{server.url}{SECRETS}?watch=true&resourceVersion={server.api.store.revision}"
+    async with server.session.get(target) as watch:
+        await server.api.secret("a")
+        assert json.loads(await watch.content.readline())["object"]["metadata"]["name"] == "a"
+        assert server.api.server.open_watches == 1
+        watch.close()
+    await until(lambda: not server.api.server.open_watches)
+    async with server.session.get(f"{server.url}/livez") as alive:
+        assert alive.status == 200
 
 
-async def test_closing_does_not_wait_for_those_who_watch(start_api: StartApi, tmp_path: Path) -> None:
-    async with served(start_api, tmp_path) as it:
-        watches = [await it.session.get(f"{it.url}{SECRETS}?watch=true") for _ in range(3)]
-        async with asyncio.timeout(60):
-            await it.face.close(grace_s=3600)
-            for watch in watches:
-                assert await watch.content.read() == b""
+async def test_closing_does_not_wait_for_those_who_watch(server: Served) -> None:
+    watches = [await server.session.get(f"{server.url}{SECRETS}?watch=true") for _ in range(3)]
+    async with asyncio.timeout(60):
+        await server.face.close(grace_s=3600)
+        for watch in watches:
+            assert await watch.content.read() == b""
 
 
-async def test_a_port_in_use_is_an_os_error(start_api: StartApi, tmp_path: Path) -> None:
-    async with served(start_api, tmp_path) as it:
-        with pytest.raises(OSError, match="in use"):
-            await serve_https(
-                it.api.server.handle,
-                host="127.0.0.1",
-                port=it.face.port,
-                certfile=it.identity.cert_path,
-                keyfile=it.identity.key_path,
-                client_ca_file=None,
-            )
+async def test_a_port_in_use_is_an_os_error(server: Served) -> None:
+    with pytest.raises(OSError, match="in use"):
+        await serve_https(
+            server.api.server.handle,
+            host="127.0.0.1",
+            port=server.face.port,
+            certfile=server.identity.cert_path,
+            keyfile=server.identity.key_path,
+            client_ca_file=None,
+        )
 
 
 async def test_a_client_certificate_opens_the_door(start_api: StartApi, tmp_path: Path) -> None:
-    api = await start_api(authenticator=ClientCertificates(), user=None)
-    identity = tls_identity.load_or_make(tls_identity.Settings(tmp_path, "127.0.0.1"), now=datetime.now(UTC))
-    key, pair = tmp_path / "client.key", tmp_path / "client.crt"
-    csr, ca = tmp_path / "csr", f"-CA {tmp_path}/ca.crt -CAkey {tmp_path}/ca.key -CAcreateserial"
-    _openssl(f"req -newkey rsa:2048 -nodes -keyout {key} -out {csr} -subj /O=system:masters/CN=admin")
-    _openssl(f"x509 -req -in {csr} -out {pair} -days 1 {ca}")
-    face = await serve_https(
-        api.server.handle,
-        host="127.0.0.1",
-        port=0,
-        certfile=identity.cert_path,
-        keyfile=identity.key_path,
-        client_ca_file=tmp_path / "ca.crt",
-    )
-    statuses = []
-    try:
-        for certificate_file in (pair, None):
-            context = ssl.create_default_context(cadata=identity.ca_pem.decode())
-            if certificate_file is not None:
-                context.load_cert_chain(certificate_file, key)
-            connector = aiohttp.TCPConnector(ssl=context)
-            session = aiohttp.ClientSession(connector=connector)
-            async with session, session.get(f"https://127.0.0.1:{face.port}{SECRETS}") as answer:
-                statuses.append(answer.status)
-    finally:
-        await face.close()
-    assert statuses == [200, 401]
+    authority = tmp_path / "ca.crt"
+    async with served(
+        start_api, tmp_path, authenticator=ClientCertificates(), client_ca_file=authority
+    ) as server:
+        key, pair, csr = tmp_path / "client.key", tmp_path / "client.crt", tmp_path / "csr"
+        _openssl(f"req -newkey rsa:2048 -nodes -keyout {key} -out {csr} -subj /O=system:masters/CN=admin")
+        ca = f"-CA {authority} -CAkey {tmp_path}/ca.key -CAcreateserial"
+        _openssl(f"x509 -req -in {csr} -out {pair} -days 1 {ca}")
+        assert [await _status(server, pair), await _status(server, None)] == [200, 401]
+        # Kubernetes would answer 401: Go checks the chain after the handshake, Python's TLS within it.
+        stranger = tmp_path / "stranger.crt"
+        key = stranger.with_suffix(".key")
+        _openssl(f"req -x509 -newkey rsa:2048 -nodes -keyout {key} -out {stranger} -days 1 -subj /CN=x")
+        with pytest.raises(aiohttp.ClientConnectionError):
+            await _status(server, stranger)
 
 
-async def test_a_certificate_of_another_ca_ends_the_handshake(start_api: StartApi, tmp_path: Path) -> None:
-    """Kubernetes would answer 401: Go checks the chain after the handshake, Python's TLS within it."""
-    api = await start_api(authenticator=ClientCertificates(), user=None)
-    identity = tls_identity.load_or_make(tls_identity.Settings(tmp_path, "127.0.0.1"), now=datetime.now(UTC))
-    key, pair = tmp_path / "stranger.key", tmp_path / "stranger.crt"
-    _openssl(f"req -x509 -newkey rsa:2048 -nodes -keyout {key} -out {pair} -days 1 -subj /CN=stranger")
-    face = await serve_https(
-        api.server.handle,
-        host="127.0.0.1",
-        port=0,
-        certfile=identity.cert_path,
-        keyfile=identity.key_path,
-        client_ca_file=tmp_path / "ca.crt",
-    )
-    context = ssl.create_default_context(cadata=identity.ca_pem.decode())
-    context.load_cert_chain(pair, key)
+async def _status(server: Served, certificate_file: Path | None) -> int:
+    """What a client with this certificate is answered."""
+    context = server.tls()
+    if certificate_file is not None:
+        context.load_cert_chain(certificate_file, certificate_file.with_suffix(".key"))
     session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=context))
-    url = f"https://127.0.0.1:{face.port}{SECRETS}"
-    try:
-        async with session:
-            with pytest.raises(aiohttp.ClientConnectionError):
-                await session.get(url)
-    finally:
-        await face.close()
+    async with session, session.get(server.url + SECRETS) as answer:
+        return answer.status
 
 
-async def test_any_method_reaches_the_handler(start_api: StartApi, tmp_path: Path) -> None:
-    async with served(start_api, tmp_path) as it:
-        for method, status in (("FOO", 405), ("PROPFIND", 405), ("GET", 200), ("x-y", 405), ("GET", 200)):
-            async with it.session.request(method, it.url + SECRETS) as answer:
-                assert answer.status == status, method
-                await answer.read()
-        async with it.session.request("FOO", it.url + "/healthz") as answer:
-            assert (answer.status, await answer.text()) == (200, "ok")
+async def test_any_method_reaches_the_handler(server: Served) -> None:
+    for method, status in (("FOO", 405), ("PROPFIND", 405), ("GET", 200), ("x-y", 405), ("GET", 200)):
+        async with server.session.request(method, server.url + SECRETS) as answer:
+            assert answer.status == status, method
+            await answer.read()
+    async with server.session.request("FOO", server.url + "/healthz") as answer:
+        assert (answer.status, await answer.text()) == (200, "ok")
 
 
 def _openssl(arguments: str) -> None:
@@ -292,23 +214,24 @@ class Kubectl:
         return output.decode()
 
 
-@asynccontextmanager
-async def kubectl_on(it: Served, folder: Path) -> AsyncIterator[Kubectl]:
-    config = folder / "kubeconfig"
-    cluster = {"server": it.url, "certificate-authority": str(folder / "ca.crt")}
+@pytest.fixture
+def kubectl(server: Served, tmp_path: Path) -> Kubectl:
+    """kubectl, pointed at the server of the test."""
+    config = tmp_path / "kubeconfig"
+    cluster = {"server": server.url, "certificate-authority": str(server.identity.ca_path)}
     config.write_text(
         json.dumps(
             {
                 "apiVersion": "v1",
                 "kind": "Config",
                 "clusters": [{"name": "c", "cluster": cluster}],
-                "users": [{"name": "u", "user": {"token": "secret"}}],
+                "users": [{"name": "u", "user": {"token": "admin"}}],
                 "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
                 "current-context": "x",
             }
         )
     )
-    yield Kubectl(require("kubectl"), config)
+    return Kubectl(require("kubectl"), config)
 
 
 def manifest(**changes: Any) -> str:
@@ -318,111 +241,99 @@ def manifest(**changes: Any) -> str:
 
 
 @pytest.mark.real("kubectl")
-async def test_kubectl_does_its_daily_work(start_api: StartApi, tmp_path: Path) -> None:
-    async with served(start_api, tmp_path) as it, kubectl_on(it, tmp_path) as kubectl:
-        resources = await kubectl("api-resources")
-        assert "certificates" in resources
-        assert "configmaps" in resources
-        assert "created" in await kubectl("apply", "-f", "-", stdin=manifest())
-        assert "unchanged" in await kubectl("apply", "-f", "-", stdin=manifest())
-        assert "configured" in await kubectl("apply", "-f", "-", stdin=manifest(dnsNames=["b.example.com"]))
-        assert "web" in await kubectl("get", "certificates")
-        assert "b.example.com" in await kubectl("get", "cert", "web", "-o", "yaml")
-        assert "Dns Names" in (await kubectl("describe", "certificate", "web")).title()
-        await kubectl("label", "certificate", "web", "tier=front")
-        await kubectl("annotate", "certificate", "web", "note=hello")
-        assert "web" in await kubectl("get", "certificates", "-A", "-l", "tier=front", "-o", "name")
-        edited = json.loads(await kubectl("get", "certificate", "web", "-o", "json"))
-        edited["spec"]["secretName"] = "edited"
-        assert "replaced" in await kubectl("replace", "-f", "-", stdin=json.dumps(edited))
-        refused = await kubectl.fails("replace", "-f", "-", stdin=json.dumps(edited))
-        assert "the object has been modified" in refused
-        duration = '[{"op":"add","path":"/spec/duration","value":"2h"}]'
-        assert "patched" in await kubectl("patch", "certificate", "web", "--type=json", "-p", duration)
-        assert "deleted" in await kubectl("delete", "certificate", "web")
-        assert 'certificates.cert-manager.io "web" not found' in await kubectl.fails("get", "cert", "web")
+async def test_kubectl_does_its_daily_work(server: Served, kubectl: Kubectl) -> None:
+    resources = await kubectl("api-resources")
+    assert "certificates" in resources
+    assert "configmaps" in resources
+    assert "created" in await kubectl("apply", "-f", "-", stdin=manifest())
+    assert "unchanged" in await kubectl("apply", "-f", "-", stdin=manifest())
+    assert "configured" in await kubectl("apply", "-f", "-", stdin=manifest(dnsNames=["b.example.com"]))
+    assert "web" in await kubectl("get", "certificates")
+    assert "b.example.com" in await kubectl("get", "cert", "web", "-o", "yaml")
+    assert "Dns Names" in (await kubectl("describe", "certificate", "web")).title()
+    await kubectl("label", "certificate", "web", "tier=front")
+    await kubectl("annotate", "certificate", "web", "note=hello")
+    assert "web" in await kubectl("get", "certificates", "-A", "-l", "tier=front", "-o", "name")
+    edited = json.loads(await kubectl("get", "certificate", "web", "-o", "json"))
+    edited["spec"]["secretName"] = "edited"
+    assert "replaced" in await kubectl("replace", "-f", "-", stdin=json.dumps(edited))
+    refused = await kubectl.fails("replace", "-f", "-", stdin=json.dumps(edited))
+    assert "the object has been modified" in refused
+    duration = '[{"op":"add","path":"/spec/duration","value":"2h"}]'
+    assert "patched" in await kubectl("patch", "certificate", "web", "--type=json", "-p", duration)
+    assert "deleted" in await kubectl("delete", "certificate", "web")
+    assert 'certificates.cert-manager.io "web" not found' in await kubectl.fails("get", "cert", "web")
 
 
 @pytest.mark.real("kubectl")
-async def test_kubectl_writes_core_kinds(start_api: StartApi, tmp_path: Path) -> None:
-    async with served(start_api, tmp_path) as it, kubectl_on(it, tmp_path) as kubectl:
-        secret = {
-            "apiVersion": "v1",
-            "kind": "Secret",
-            "metadata": {"name": "s"},
-            "stringData": {"password": "hunter2"},
-        }
-        config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"x": "1"}}
-        for body in (secret, config):
-            assert "created" in await kubectl("create", "-f", "-", stdin=json.dumps(body))
-            assert "AlreadyExists" in await kubectl.fails("create", "-f", "-", stdin=json.dumps(body))
-        config["data"] = {"x": "2"}
-        assert "configured" in await kubectl("apply", "-f", "-", stdin=json.dumps(config))
-        assert "unchanged" in await kubectl("apply", "-f", "-", stdin=json.dumps(config))
-        assert "hunter2" not in await kubectl("describe", "secret", "s")
-        await kubectl("label", "configmap", "c", "a=b")
-        assert "a=b" in await kubectl("get", "configmap", "c", "--show-labels")
-        await kubectl("patch", "configmap", "c", "-p", '{"data":{"y":"3"}}')
-        assert json.loads(await kubectl("get", "configmap", "c", "-o", "json"))["data"] == {
-            "x": "2",
-            "y": "3",
-        }
-        assert "secret/s" in await kubectl("get", "secrets,configmaps", "-o", "name")
-        await kubectl("delete", "secret/s", "configmap/c")
-        namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}}
-        assert "created" in await kubectl("create", "-f", "-", stdin=json.dumps(namespace))
-        assert "deleted" in await kubectl("delete", "namespace", "team")
+async def test_kubectl_writes_core_kinds(server: Served, kubectl: Kubectl) -> None:
+    secret = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": "s"},
+        "stringData": {"password": "hunter2"},
+    }
+    config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"x": "1"}}
+    for body in (secret, config):
+        assert "created" in await kubectl("create", "-f", "-", stdin=json.dumps(body))
+        assert "AlreadyExists" in await kubectl.fails("create", "-f", "-", stdin=json.dumps(body))
+    config["data"] = {"x": "2"}
+    assert "configured" in await kubectl("apply", "-f", "-", stdin=json.dumps(config))
+    assert "unchanged" in await kubectl("apply", "-f", "-", stdin=json.dumps(config))
+    assert "hunter2" not in await kubectl("describe", "secret", "s")
+    await kubectl("label", "configmap", "c", "a=b")
+    assert "a=b" in await kubectl("get", "configmap", "c", "--show-labels")
+    await kubectl("patch", "configmap", "c", "-p", '{"data":{"y":"3"}}')
+    assert json.loads(await kubectl("get", "configmap", "c", "-o", "json"))["data"] == {
+        "x": "2",
+        "y": "3",
+    }
+    assert "secret/s" in await kubectl("get", "secrets,configmaps", "-o", "name")
+    await kubectl("delete", "secret/s", "configmap/c")
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}}
+    assert "created" in await kubectl("create", "-f", "-", stdin=json.dumps(namespace))
+    assert "deleted" in await kubectl("delete", "namespace", "team")
 
 
 @pytest.mark.real("kubectl")
-async def test_kubectl_watches_and_waits(start_api: StartApi, tmp_path: Path) -> None:
+async def test_kubectl_watches_and_waits(server: Served, kubectl: Kubectl) -> None:
     wait = ("wait", "certificate/web", "--for=condition=Ready", "--timeout=80s")
-    async with served(start_api, tmp_path) as it, kubectl_on(it, tmp_path) as kubectl:
-        it.api.user = ADMIN
-        await it.api.certificate("web")
-        watch = kubectl.running("get", "certificates", "-w", "--no-headers")
-        watching = await it.ends.enter_async_context(watch)
-        waiting = await it.ends.enter_async_context(kubectl.running(*wait))
+    await server.api.certificate("web")
+    async with (
+        kubectl.running("get", "certificates", "-w", "--no-headers") as watching,
+        kubectl.running(*wait) as waiting,
+    ):
         assert watching.stdout is not None
         assert (await asyncio.wait_for(watching.stdout.readline(), 90)).startswith(b"web")
-        ready = {
-            "type": "Ready",
-            "status": "True",
-            "reason": "Ready",
-            "message": "done",
-            "lastTransitionTime": "2026-01-01T00:00:00Z",
-        }
+        ready = {"type": "Ready", "status": "True", "reason": "Ready", "message": "done"}
+        ready["lastTransitionTime"] = "2026-01-01T00:00:00Z"
         patch = {"status": {"conditions": [ready]}}
-        await it.api.ok(
-            "PATCH", f"{CERTIFICATES}/web/status", patch, content_type="application/merge-patch+json"
-        )
+        await server.api.ok("PATCH", f"{CERTIFICATES}/web/status", patch, content_type=MERGE)
         output, errors = await asyncio.wait_for(waiting.communicate(), 90)
         assert b"condition met" in output, errors
         assert b"True" in await asyncio.wait_for(watching.stdout.readline(), 90)
 
 
 @pytest.mark.real("kubectl")
-async def test_kubectl_is_told_what_is_wrong(start_api: StartApi, tmp_path: Path) -> None:
-    async with served(start_api, tmp_path) as it, kubectl_on(it, tmp_path) as kubectl:
-        unknown = await kubectl.fails("apply", "-f", "-", stdin=manifest(colour="red"))
-        assert 'strict decoding error: unknown field "spec.colour"' in unknown
-        wrong = await kubectl.fails("apply", "-f", "-", stdin=manifest(secretName=7))
-        assert "spec.secretName" in wrong
-        assert "error: the server doesn't have a resource type" in await kubectl.fails("get", "nonsense")
+async def test_kubectl_is_told_what_is_wrong(server: Served, kubectl: Kubectl) -> None:
+    unknown = await kubectl.fails("apply", "-f", "-", stdin=manifest(colour="red"))
+    assert 'strict decoding error: unknown field "spec.colour"' in unknown
+    wrong = await kubectl.fails("apply", "-f", "-", stdin=manifest(secretName=7))
+    assert "spec.secretName" in wrong
+    assert "error: the server doesn't have a resource type" in await kubectl.fails("get", "nonsense")
 
 
-async def test_every_answer_carries_what_clients_look_for(start_api: StartApi, tmp_path: Path) -> None:
-    async with served(start_api, tmp_path) as it:
-        seen = []
-        for target in ("/livez/ping", SECRETS, SECRETS + "/missing", "/nowhere", SECRETS + "?watch=true"):
-            async with it.session.get(it.url + target) as answer:
-                assert answer.headers["cache-control"] == "no-cache, private"
-                assert answer.headers["x-kubernetes-pf-prioritylevel-uid"]
-                seen.append((answer.headers["x-kubernetes-pf-flowschema-uid"], answer.headers["audit-id"]))
-        assert len({flow for flow, _ in seen}) == 1
-        assert len({audit for _, audit in seen}) == len(seen)
-        async with it.session.get(it.url + SECRETS, headers={"audit-id": "from-a-proxy"}) as answer:
-            assert answer.headers["audit-id"] == "from-a-proxy"
+async def test_every_answer_carries_what_clients_look_for(server: Served) -> None:
+    seen = []
+    for target in ("/livez/ping", SECRETS, SECRETS + "/missing", "/nowhere", SECRETS + "?watch=true"):
+        async with server.session.get(server.url + target) as answer:
+            assert answer.headers["cache-control"] == "no-cache, private"
+            assert answer.headers["x-kubernetes-pf-prioritylevel-uid"]
+            seen.append((answer.headers["x-kubernetes-pf-flowschema-uid"], answer.headers["audit-id"]))
+    assert len({flow for flow, _ in seen}) == 1
+    assert len({audit for _, audit in seen}) == len(seen)
+    async with server.session.get(server.url + SECRETS, headers={"audit-id": "from-a-proxy"}) as answer:
+        assert answer.headers["audit-id"] == "from-a-proxy"
 
 
 async def test_a_server_without_fairness_does_not_speak_of_it(start_api: StartApi, tmp_path: Path) -> None:
@@ -444,45 +355,37 @@ async def test_a_server_without_fairness_does_not_speak_of_it(start_api: StartAp
         ("?pretty=%zz&limit=%ff", "kubectl", False),
     ],
 )
-async def test_people_get_indented_answers(
-    start_api: StartApi, tmp_path: Path, query: str, agent: str, *, pretty: bool
-) -> None:
-    async with served(start_api, tmp_path) as it:
-        url = URL(it.url + SECRETS + query, encoded=True)
-        async with it.session.get(url, headers={"user-agent": agent}) as answer:
-            text = await answer.text()
+async def test_people_get_indented_answers(server: Served, query: str, agent: str, *, pretty: bool) -> None:
+    url = URL(server.url + SECRETS + query, encoded=True)
+    async with server.session.get(url, headers={"user-agent": agent}) as answer:
+        text = await answer.text()
     assert text.startswith("{\n  ") is pretty
 
 
-async def test_a_stream_of_events_is_not_compressed(start_api: StartApi, tmp_path: Path) -> None:
-    async with served(start_api, tmp_path) as it:
-        await it.api.server.handle(Request("POST", SECRETS, body=b'{"metadata":{"name":"a"}}', user=ADMIN))
-        for target in (f"{SECRETS}?watch=true", "/api/v1/watch/namespaces/default/secrets"):
-            async with it.session.get(it.url + target, headers={"accept-encoding": "gzip"}) as answer:
-                assert "content-encoding" not in answer.headers
-                assert json.loads(await answer.content.readline())["object"]["metadata"]["name"] == "a"
+async def test_a_stream_of_events_is_not_compressed(server: Served) -> None:
+    await server.api.server.handle(Request("POST", SECRETS, body=b'{"metadata":{"name":"a"}}', user=ADMIN))
+    for target in (f"{SECRETS}?watch=true", "/api/v1/watch/namespaces/default/secrets"):
+        async with server.session.get(server.url + target, headers={"accept-encoding": "gzip"}) as answer:
+            assert "content-encoding" not in answer.headers
+            assert json.loads(await answer.content.readline())["object"]["metadata"]["name"] == "a"
 
 
-async def test_a_watcher_that_reads_late_gets_each_event_once_and_in_order(
-    start_api: StartApi, tmp_path: Path
-) -> None:
-    async with served(start_api, tmp_path) as it:
-        it.api.user = ADMIN
-        await it.api.call("POST", CONFIG_MAPS, {"metadata": {"name": "a"}, "data": {"n": "0"}})
-        url = f"{it.url}{CONFIG_MAPS}?watch=true&resourceVersion={it.api.store.revision}"
-        async with it.session.get(url) as watch:
-            # More than the socket and the server's buffer hold, so that writing stops and goes on.
-            for number in range(1, 120):
-                data = {"n": str(number), "text": "x" * 100_000}
-                answer = await it.api.call(
-                    "PUT", f"{CONFIG_MAPS}/a", {"metadata": {"name": "a"}, "data": data}
-                )
-                assert answer.status == 200
-            seen: list[int] = []
-            buffer = b""
-            while len(seen) < 119:
-                piece = await asyncio.wait_for(watch.content.readany(), 60)
-                assert piece, "the stream has ended"
-                *lines, buffer = (buffer + piece).split(b"\n")
-                seen += [int(json.loads(line)["object"]["data"]["n"]) for line in lines]
-            assert seen == list(range(1, 120))
+async def test_a_watcher_that_reads_late_gets_each_event_once_and_in_order(server: Served) -> None:
+    await server.api.call("POST", CONFIG_MAPS, {"metadata": {"name": "a"}, "data": {"n": "0"}})
+    url = f"{server.url}{CONFIG_MAPS}?watch=true&resourceVersion={server.api.store.revision}"
+    async with server.session.get(url) as watch:
+        # More than the socket and the server's buffer hold, so that writing stops and goes on.
+        for number in range(1, 120):
+            data = {"n": str(number), "text": "x" * 100_000}
+            answer = await server.api.call(
+                "PUT", f"{CONFIG_MAPS}/a", {"metadata": {"name": "a"}, "data": data}
+            )
+            assert answer.status == 200
+        seen: list[int] = []
+        buffer = b""
+        while len(seen) < 119:
+            piece = await asyncio.wait_for(watch.content.readany(), 60)
+            assert piece, "the stream has ended"
+            *lines, buffer = (buffer + piece).split(b"\n")
+            seen += [int(json.loads(line)["object"]["data"]["n"]) for line in lines]
+        assert seen == list(range(1, 120))

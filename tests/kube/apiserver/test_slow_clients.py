@@ -29,141 +29,128 @@ from support.waiting import until
     ids=["nothing", "half a header", "half a body"],
 )
 async def test_who_does_not_send_on_is_disconnected(
-    start_api: StartApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sent: bytes
+    server: Served, monkeypatch: pytest.MonkeyPatch, sent: bytes
 ) -> None:
     monkeypatch.setattr(protocol, "HEADER_S", 0.1)
     monkeypatch.setattr(protocol, "BODY_S", 0.3)
-    async with served(start_api, tmp_path) as it:
-        reader, writer = await it.connect()
-        writer.write(sent)
-        assert await is_closed(reader)
-        await until(lambda: not it.connections)
+    reader, writer = await server.connect()
+    writer.write(sent)
+    assert await is_closed(reader)
+    await until(lambda: not server.connections)
 
 
 async def test_empty_lines_do_not_keep_a_connection_open(
-    start_api: StartApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with served(start_api, tmp_path) as it:
-        reader, writer = await it.connect()
-        writer.write(head("GET", "/livez"))
-        await reader.readuntil(b"\r\n\r\nok")
-        monkeypatch.setattr(protocol, "HEADER_S", 0.1)
-        writer.write(b"\r\n")
-        assert await is_closed(reader)
+    reader, writer = await server.connect()
+    writer.write(head("GET", "/livez"))
+    await reader.readuntil(b"\r\n\r\nok")
+    monkeypatch.setattr(protocol, "HEADER_S", 0.1)
+    writer.write(b"\r\n")
+    assert await is_closed(reader)
 
 
-async def test_a_body_has_more_time_than_the_header(
-    start_api: StartApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with served(start_api, tmp_path) as it:
-        reader, writer = await it.connect()
-        await until(lambda: len(it.connections) == 1)
-        (connection,) = it.connections
-        monkeypatch.setattr(protocol, "HEADER_S", 0.1)
-        body = b'{"metadata":{"name":"slow"}}'
-        fields = {"content_type": "application/json", "content_length": str(len(body))}
-        writer.write(head("POST", SECRETS, **fields))
-        # The header has come, and its 0.1 s are over.
-        await until(lambda: connection._incoming is not None and not connection._in_body)
-        writer.write(body)
-        assert (await reader.readline()).startswith(b"HTTP/1.1 201 ")
+async def test_a_body_has_more_time_than_the_header(server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    reader, writer = await server.connect()
+    await until(lambda: len(server.connections) == 1)
+    (connection,) = server.connections
+    monkeypatch.setattr(protocol, "HEADER_S", 0.1)
+    body = b'{"metadata":{"name":"slow"}}'
+    fields = {"content_type": "application/json", "content_length": str(len(body))}
+    writer.write(head("POST", SECRETS, **fields))
+    # The header has come, and its 0.1 s are over.
+    await until(lambda: connection._incoming is not None and not connection._in_body)
+    writer.write(body)
+    assert (await reader.readline()).startswith(b"HTTP/1.1 201 ")
 
 
 async def test_a_handshake_that_does_not_come_is_not_waited_for(
-    start_api: StartApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(https, "HANDSHAKE_S", 0.1)
-    async with served(start_api, tmp_path) as it:
-        reader, writer = await asyncio.open_connection("127.0.0.1", it.face.port)
-        it.writers.append(writer)
-        assert await is_closed(reader)
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.face.port)
+    server.writers.append(writer)
+    assert await is_closed(reader)
 
 
 async def test_a_watcher_that_never_reads_costs_little_and_is_dropped(
-    start_api: StartApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(response_writer, "WRITE_S", 1.0)
-    async with served(start_api, tmp_path) as it:
-        _, writer = await it.connect()
-        writer.write(head("GET", f"{CONFIG_MAPS}?watch=true"))
-        await until(lambda: it.api.server.open_watches == 1)
-        (connection,) = it.connections
-        most = 0
-        for number in range(200):  # 20 MB
-            made = {"metadata": {"name": f"c{number}"}, "data": {"x": "y" * 100_000}}
-            await it.api.ok("POST", CONFIG_MAPS, made)
-            await asyncio.sleep(0)
-            most = max(most, connection.transport.get_write_buffer_size())
-        assert most < 2 << 20
-        await until(lambda: it.api.server.open_watches == 0)
-        await until(lambda: not it.connections)
+    _, writer = await server.connect()
+    writer.write(head("GET", f"{CONFIG_MAPS}?watch=true"))
+    await until(lambda: server.api.server.open_watches == 1)
+    (connection,) = server.connections
+    most = 0
+    for number in range(200):  # 20 MB
+        made = {"metadata": {"name": f"c{number}"}, "data": {"x": "y" * 100_000}}
+        await server.api.ok("POST", CONFIG_MAPS, made)
+        await asyncio.sleep(0)
+        most = max(most, connection.transport.get_write_buffer_size())
+    assert most < 2 << 20
+    await until(lambda: server.api.server.open_watches == 0)
+    await until(lambda: not server.connections)
 
 
-async def test_a_watcher_that_reads_too_late_is_told_to_list_again(
-    start_api: StartApi, tmp_path: Path
-) -> None:
-    async with served(start_api, tmp_path) as it:
-        assert isinstance(it.api.store, MemoryStore)
-        it.api.store._fanout.max_retained_bytes = 2_000_000
-        reader, writer = await it.connect()
-        writer.write(head("GET", f"{CONFIG_MAPS}?watch=true"))
-        await until(lambda: it.api.server.open_watches == 1)
-        for number in range(100):
-            made = {"metadata": {"name": f"c{number}"}, "data": {"x": "y" * 100_000}}
-            await it.api.ok("POST", CONFIG_MAPS, made)
-            await asyncio.sleep(0)
-        read = b""
-        async with asyncio.timeout(FOR_EVER):
-            while not read.endswith(b"\r\n0\r\n\r\n"):
-                read += await reader.read(65536)
-        lines = read.splitlines()
-        last = next(json.loads(line) for line in reversed(lines) if line.startswith(b"{"))
-        assert (last["type"], last["object"]["code"]) == ("ERROR", 410)
-        assert sum(line.startswith(b'{"type":"ADDED"') for line in lines) < 100
-        assert it.api.server.open_watches == 0
+async def test_a_watcher_that_reads_too_late_is_told_to_list_again(server: Served) -> None:
+    assert isinstance(server.api.store, MemoryStore)
+    server.api.store._fanout.max_retained_bytes = 2_000_000
+    reader, writer = await server.connect()
+    writer.write(head("GET", f"{CONFIG_MAPS}?watch=true"))
+    await until(lambda: server.api.server.open_watches == 1)
+    for number in range(100):
+        made = {"metadata": {"name": f"c{number}"}, "data": {"x": "y" * 100_000}}
+        await server.api.ok("POST", CONFIG_MAPS, made)
+        await asyncio.sleep(0)
+    read = b""
+    async with asyncio.timeout(FOR_EVER):
+        while not read.endswith(b"\r\n0\r\n\r\n"):
+            read += await reader.read(65536)
+    lines = read.splitlines()
+    last = next(json.loads(line) for line in reversed(lines) if line.startswith(b"{"))
+    assert (last["type"], last["object"]["code"]) == ("ERROR", 410)
+    assert sum(line.startswith(b'{"type":"ADDED"') for line in lines) < 100
+    assert server.api.server.open_watches == 0
 
 
 async def test_a_list_that_is_not_read_gives_back_its_seats(
-    start_api: StartApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(response_writer, "WRITE_S", 0.5)
-    async with served(start_api, tmp_path) as it:
-        for number in range(1200):
-            made = {"metadata": {"name": f"c{number}"}, "data": {"x": "y" * 4000}}
-            await it.api.ok("POST", CONFIG_MAPS, made)
-        _, writer = await it.connect()
-        writer.write(head("GET", CONFIG_MAPS))
-        levels = it.api.server._fairness.levels
-        await until(lambda: sum(level.in_use for level in levels) == 10)
-        await until(lambda: sum(level.in_use for level in levels) == 0)
-        await until(lambda: not it.connections)
+    for number in range(1200):
+        made = {"metadata": {"name": f"c{number}"}, "data": {"x": "y" * 4000}}
+        await server.api.ok("POST", CONFIG_MAPS, made)
+    _, writer = await server.connect()
+    writer.write(head("GET", CONFIG_MAPS))
+    levels = server.api.server._fairness.levels
+    await until(lambda: sum(level.in_use for level in levels) == 10)
+    await until(lambda: sum(level.in_use for level in levels) == 0)
+    await until(lambda: not server.connections)
 
 
 async def test_bodies_on_their_way_are_bounded_together(
-    start_api: StartApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(protocol, "MAX_BODIES", 1_000_000)
-    async with served(start_api, tmp_path) as it:
-        fields = {"authorization": "", "content_type": "application/json", "content_length": "900000"}
-        begun = [await it.connect() for _ in range(2)]
-        for _, writer in begun:
-            writer.write(head("POST", SECRETS, **fields) + b" " * 600_000)
-        answers = [asyncio.create_task(reader.readline()) for reader, _ in begun]
-        async with asyncio.timeout(FOR_EVER):
-            done, _ = await asyncio.wait(answers, return_when=asyncio.FIRST_COMPLETED)
-        assert [task.result().split()[1] for task in done] == [b"429"]
-        kept = next(index for index, task in enumerate(answers) if not task.done())
-        begun[kept][1].write(b" " * 300_000)
-        assert (await answers[kept]).split()[1] == b"401"
+    fields = {"authorization": "", "content_type": "application/json", "content_length": "900000"}
+    begun = [await server.connect() for _ in range(2)]
+    for _, writer in begun:
+        writer.write(head("POST", SECRETS, **fields) + b" " * 600_000)
+    answers = [asyncio.create_task(reader.readline()) for reader, _ in begun]
+    async with asyncio.timeout(FOR_EVER):
+        done, _ = await asyncio.wait(answers, return_when=asyncio.FIRST_COMPLETED)
+    assert [task.result().split()[1] for task in done] == [b"429"]
+    kept = next(index for index, task in enumerate(answers) if not task.done())
+    begun[kept][1].write(b" " * 300_000)
+    assert (await answers[kept]).split()[1] == b"401"
 
 
-async def test_compressed_bodies_are_not_inflated(start_api: StartApi, tmp_path: Path) -> None:
-    async with served(start_api, tmp_path) as it:
-        reader, writer = await it.connect()
-        bomb = gzip.compress(b" " * (64 << 20))
-        fields = {"content_type": "application/json", "content_encoding": "gzip"}
-        writer.write(head("POST", SECRETS, content_length=str(len(bomb)), **fields) + bomb)
-        assert (await reader.readline()).startswith(b"HTTP/1.1 400 ")
+async def test_compressed_bodies_are_not_inflated(server: Served) -> None:
+    reader, writer = await server.connect()
+    bomb = gzip.compress(b" " * (64 << 20))
+    fields = {"content_type": "application/json", "content_encoding": "gzip"}
+    writer.write(head("POST", SECRETS, content_length=str(len(bomb)), **fields) + bomb)
+    assert (await reader.readline()).startswith(b"HTTP/1.1 400 ")
 
 
 class Counting:
@@ -199,7 +186,14 @@ async def test_two_hundred_greedy_connections_do_not_starve_others(
             made = {"metadata": {"name": f"c{number}"}, "data": {"x": "y" * 100}}
             await it.api.ok("POST", CONFIG_MAPS, made)
         program = await asyncio.create_subprocess_exec(
-            *(sys.executable, greedy.__file__, it.url + CONFIG_MAPS, str(it.ca_file), "greedy", "200"),
+            *(
+                sys.executable,
+                greedy.__file__,
+                it.url + CONFIG_MAPS,
+                str(it.identity.ca_path),
+                "greedy",
+                "200",
+            ),
             stdout=asyncio.subprocess.PIPE,
         )
         try:
@@ -228,12 +222,11 @@ async def _passed_by(it: Served, counting: Counting, user: str) -> int:
 WATCH = f"{SECRETS}?watch=true&resourceVersion=1"
 
 
-async def test_a_watch_has_the_heartbeats_that_it_requests(start_api: StartApi, tmp_path: Path) -> None:
-    async with served(start_api, tmp_path) as it:
-        reader, writer = await it.connect()
-        writer.write(head("GET", WATCH, **{HEARTBEAT: "1"}))
-        assert f"{HEARTBEAT}: 1".encode() in (await reader.readuntil(b"\r\n\r\n")).lower()
-        assert await reader.readexactly(12) == 2 * b"1\r\n\n\r\n"
+async def test_a_watch_has_the_heartbeats_that_it_requests(server: Served) -> None:
+    reader, writer = await server.connect()
+    writer.write(head("GET", WATCH, **{HEARTBEAT: "1"}))
+    assert f"{HEARTBEAT}: 1".encode() in (await reader.readuntil(b"\r\n\r\n")).lower()
+    assert await reader.readexactly(12) == 2 * b"1\r\n\n\r\n"
 
 
 @pytest.mark.parametrize(
@@ -248,15 +241,12 @@ async def test_a_watch_has_the_heartbeats_that_it_requests(start_api: StartApi, 
     ],
     ids=["none", "zero", "rare", "negative", "no number", "not of lines"],
 )
-async def test_other_watches_are_promised_none(
-    start_api: StartApi, tmp_path: Path, fields: dict[str, str]
-) -> None:
-    async with served(start_api, tmp_path) as it:
-        reader, writer = await it.connect()
-        writer.write(head("GET", WATCH, **fields))
-        answer = await reader.readuntil(b"\r\n\r\n")
-        assert b" 200 " in answer
-        assert HEARTBEAT.encode() not in answer.lower()
+async def test_other_watches_are_promised_none(server: Served, fields: dict[str, str]) -> None:
+    reader, writer = await server.connect()
+    writer.write(head("GET", WATCH, **fields))
+    answer = await reader.readuntil(b"\r\n\r\n")
+    assert b" 200 " in answer
+    assert HEARTBEAT.encode() not in answer.lower()
 
 
 def test_the_connection_that_has_waited_longest_is_closed_first() -> None:
@@ -313,32 +303,28 @@ def buffered(it: Served) -> int:
     ],
     ids=["watch", "watch from 0", "WatchList", "list"],
 )
-async def test_what_is_not_read_is_not_made(start_api: StartApi, tmp_path: Path, query: str) -> None:
-    async with served(start_api, tmp_path) as it:
-        await fill(it.api)
-        for _ in range(CLIENTS):
-            _, writer = await it.connect()
-            writer.write(head("GET", CONFIG_MAPS + query))
-        await until(lambda: len(it.unread.waiting) == CLIENTS)
-        assert buffered(it) < CLIENTS * 600_000
-        assert it.unread.size < CLIENTS * 1_300_000
-        for writer in it.writers:
-            writer.transport.abort()
-        await until(lambda: it.unread.size == 0)
+async def test_what_is_not_read_is_not_made(server: Served, query: str) -> None:
+    await fill(server.api)
+    for _ in range(CLIENTS):
+        _, writer = await server.connect()
+        writer.write(head("GET", CONFIG_MAPS + query))
+    await until(lambda: len(server.unread.waiting) == CLIENTS)
+    assert buffered(server) < CLIENTS * 600_000
+    assert server.unread.size < CLIENTS * 1_300_000
+    for writer in server.writers:
+        writer.transport.abort()
+    await until(lambda: server.unread.size == 0)
 
 
-async def test_a_large_answer_that_is_not_read_is_encrypted_piece_by_piece(
-    start_api: StartApi, tmp_path: Path
-) -> None:
-    async with served(start_api, tmp_path) as it:
-        for number in range(8):
-            made = {"metadata": {"name": f"c{number}"}, "data": {"x": "y" * 900_000}}
-            await it.api.ok("POST", CONFIG_MAPS, made)
-        _, writer = await it.connect()
-        for number in range(8):
-            writer.write(head("GET", f"{CONFIG_MAPS}/c{number}"))
-        await until(lambda: len(it.unread.waiting) == 1)
-        assert buffered(it) < 600_000
+async def test_a_large_answer_that_is_not_read_is_encrypted_piece_by_piece(server: Served) -> None:
+    for number in range(8):
+        made = {"metadata": {"name": f"c{number}"}, "data": {"x": "y" * 900_000}}
+        await server.api.ok("POST", CONFIG_MAPS, made)
+    _, writer = await server.connect()
+    for number in range(8):
+        writer.write(head("GET", f"{CONFIG_MAPS}/c{number}"))
+    await until(lambda: len(server.unread.waiting) == 1)
+    assert buffered(server) < 600_000
 
 
 async def read_events(reader: asyncio.StreamReader, until_name: str) -> list[dict[str, Any]]:
@@ -354,22 +340,21 @@ async def read_events(reader: asyncio.StreamReader, until_name: str) -> list[dic
 
 
 async def test_a_watcher_that_reads_late_gets_the_initial_state_then_every_change_in_order(
-    start_api: StartApi, tmp_path: Path
+    server: Served,
 ) -> None:
-    async with served(start_api, tmp_path) as it:
-        await fill(it.api)
-        revision = it.api.store.revision
-        reader, writer = await it.connect()
-        query = "?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
-        writer.write(head("GET", CONFIG_MAPS + query))
-        await until(lambda: len(it.unread.waiting) == 1)
-        # Of the initial state most has not been read from the store yet.
-        await it.api.ok("DELETE", f"{CONFIG_MAPS}/c{OBJECTS - 1:03}")
-        changed = {"metadata": {"name": f"c{OBJECTS - 2:03}"}, "data": {"x": "new"}}
-        await it.api.ok("PUT", f"{CONFIG_MAPS}/c{OBJECTS - 2:03}", changed)
-        await it.api.ok("POST", CONFIG_MAPS, {"metadata": {"name": "a-first"}})
-        await it.api.ok("POST", CONFIG_MAPS, {"metadata": {"name": "last"}})
-        events = await read_events(reader, "last")
+    await fill(server.api)
+    revision = server.api.store.revision
+    reader, writer = await server.connect()
+    query = "?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
+    writer.write(head("GET", CONFIG_MAPS + query))
+    await until(lambda: len(server.unread.waiting) == 1)
+    # Of the initial state most has not been read from the store yet.
+    await server.api.ok("DELETE", f"{CONFIG_MAPS}/c{OBJECTS - 1:03}")
+    changed = {"metadata": {"name": f"c{OBJECTS - 2:03}"}, "data": {"x": "new"}}
+    await server.api.ok("PUT", f"{CONFIG_MAPS}/c{OBJECTS - 2:03}", changed)
+    await server.api.ok("POST", CONFIG_MAPS, {"metadata": {"name": "a-first"}})
+    await server.api.ok("POST", CONFIG_MAPS, {"metadata": {"name": "last"}})
+    events = await read_events(reader, "last")
     initial, bookmark, changes = events[:OBJECTS], events[OBJECTS], events[OBJECTS + 1 :]
     assert [event["type"] for event in initial] == ["ADDED"] * OBJECTS
     assert [event["object"]["metadata"]["name"] for event in initial] == [f"c{n:03}" for n in range(OBJECTS)]
