@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -113,6 +113,14 @@ class Api:
         assert answer.status < 300, answer.body
         return answer.json
 
+    async def merge(self, target: str, patch: Any) -> Json:
+        """The object after a merge patch, which must succeed."""
+        return await self.ok("PATCH", target, patch, content_type=MERGE)
+
+    async def exists(self, target: str) -> bool:
+        """Whether there is such an object."""
+        return (await self.call("GET", target)).status == 200
+
     async def watch(self, target: str, **headers: str) -> Stream:
         """An open watch."""
         return Stream(await self.raw("GET", f"{target}{'&' if '?' in target else '?'}watch=true", **headers))
@@ -126,6 +134,15 @@ class Api:
         """A small Secret."""
         body = {"metadata": {"name": name, **metadata}, "stringData": {"key": name}}
         return await self.ok("POST", f"/api/v1/namespaces/{namespace}/secrets", body)
+
+    async def config_map(self, name: str, data: Mapping[str, str] | None = None, **metadata: Any) -> Json:
+        """A ConfigMap."""
+        body: Json = {"metadata": {"name": name, **metadata}}
+        return await self.ok("POST", CONFIG_MAPS, body if data is None else {**body, "data": data})
+
+    async def namespace(self, name: str, **labels: str) -> Json:
+        """A Namespace."""
+        return await self.ok("POST", "/api/v1/namespaces", {"metadata": {"name": name, "labels": labels}})
 
     async def certificate(self, name: str, **metadata: Any) -> Json:
         """A valid Certificate."""

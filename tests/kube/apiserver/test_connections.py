@@ -262,7 +262,7 @@ async def test_an_authenticated_connection_may_lie_idle(
 async def test_a_write_whose_client_is_gone_is_not_carried_out_after_a_pause(
     server: Served, method: str, *, is_reset: bool, is_closed: bool
 ) -> None:
-    await server.api.ok("POST", CONFIG_MAPS, {"metadata": {"name": "c"}, "data": {"v": "new"}})
+    await server.api.config_map("c", {"v": "new"})
     raw = await asyncio.to_thread(socket.create_connection, ("127.0.0.1", server.face.port))
     client = await asyncio.to_thread(server.tls().wrap_socket, raw, server_hostname="127.0.0.1")
     target, name = (CONFIG_MAPS, "d") if method == "POST" else (f"{CONFIG_MAPS}/c", "c")

@@ -37,7 +37,7 @@ def damage(tmp_path: Path, start_api: StartApi) -> Damage:
     async def damaged(*harms: Harm, namespace: str = "default") -> Api:
         api = await start()
         if namespace != "default":
-            await api.ok("POST", "/api/v1/namespaces", {"metadata": {"name": namespace}})
+            await api.namespace(namespace)
         for name in "abc":
             await api.secret(name, namespace)
             await api.ok("POST", CONFIG_MAPS.replace("default", namespace), {"metadata": {"name": name}})

@@ -224,9 +224,3 @@ async def test_yaml_is_given_to_who_wants_it(api: Api) -> None:
     assert response.headers["content-type"] == "application/yaml"
     assert yaml.safe_load(response.body)["data"] == {"key": "x"}
     assert b'resourceVersion: "' in response.body
-
-
-async def test_warnings_and_json_answers_are_untouched(api: Api) -> None:
-    response = await api.raw("GET", CONFIG_MAPS, accept="application/json, */*")
-    assert response.headers["content-type"] == "application/json"
-    assert (await api.raw("GET", CONFIG_MAPS)).headers["content-type"] == "application/json"

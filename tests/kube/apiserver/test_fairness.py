@@ -169,7 +169,7 @@ async def test_long_lists_take_more_seats_until_they_have_been_sent(start_api: S
     made = 0
     for count, seats in ((101, 2), (700, 7), (1200, 10)):
         for number in range(made, count):
-            await api.ok("POST", CONFIG_MAPS, {"metadata": {"name": f"c{number}"}})
+            await api.config_map(f"c{number}")
         made = count
         assert await cost(api, CONFIG_MAPS) == seats
     assert await cost(api, f"{CONFIG_MAPS}?limit=250") == 3

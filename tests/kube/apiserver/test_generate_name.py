@@ -56,7 +56,7 @@ def counting() -> Callable[[], str]:
 async def take(api: Api, numbers: range) -> None:
     """Make the names of those numbers taken."""
     for number in numbers:
-        await api.ok("POST", CONFIG_MAPS, {"metadata": {"name": f"{PREFIX}{number:05}"}})
+        await api.config_map(f"{PREFIX}{number:05}")
 
 
 async def generate(api: Api, target: str = CONFIG_MAPS, **metadata: Any) -> Any:

@@ -10,10 +10,7 @@ import json
 import ssl
 import subprocess
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import aiohttp
 import pytest
@@ -23,7 +20,7 @@ from certwright.kube.apiserver.auth.authentication import ClientCertificates
 from certwright.kube.apiserver.http.https import serve_https
 from certwright.kube.apiserver.http.protocol import MAX_BODY
 from certwright.kube.util.http_messages import Request
-from kube.apiserver.callers import ADMIN, CERTIFICATES, CONFIG_MAPS, MERGE, SECRETS, StartApi, certificate
+from kube.apiserver.callers import ADMIN, CERTIFICATES, CONFIG_MAPS, SECRETS, StartApi, certificate
 from kube.apiserver.over_tls import Served, served
 from support.real import require
 from support.waiting import until
@@ -95,9 +92,7 @@ async def test_large_answers_are_compressed_for_who_takes_it(server: Served) -> 
 
 async def test_a_long_list_arrives_whole(server: Served) -> None:
     for number in range(700):
-        await server.api.ok(
-            "POST", CONFIG_MAPS, {"metadata": {"name": f"c{number}"}, "data": {"x": "y" * 100}}
-        )
+        await server.api.config_map(f"c{number}", {"x": "y" * 100})
     for encoding in ("gzip", "identity"):
         async with server.session.get(server.url + CONFIG_MAPS, headers={"accept-encoding": encoding}) as got:
             assert len((await got.json())["items"]) == 700
@@ -174,153 +169,6 @@ async def test_any_method_reaches_the_handler(server: Served) -> None:
 
 def _openssl(arguments: str) -> None:
     subprocess.run([require("openssl"), *arguments.split()], check=True, capture_output=True)
-
-
-@dataclass(slots=True)
-class Kubectl:
-    """kubectl, pointed at a server."""
-
-    program: str
-    config: Path
-
-    def _command(self, arguments: tuple[str, ...]) -> list[str]:
-        cache = f"--cache-dir={self.config.parent / 'cache'}"
-        return [self.program, f"--kubeconfig={self.config}", cache, *arguments]
-
-    @asynccontextmanager
-    async def running(self, *arguments: str) -> AsyncIterator[asyncio.subprocess.Process]:
-        """kubectl as a process, which is gone afterwards, with all its pipes."""
-        pipe = asyncio.subprocess.PIPE
-        process = await asyncio.create_subprocess_exec(
-            *self._command(arguments), stdin=pipe, stdout=pipe, stderr=pipe
-        )
-        try:
-            yield process
-        finally:
-            if process.returncode is None:
-                process.kill()
-            await process.communicate()
-
-    async def fails(self, *arguments: str, stdin: str = "") -> str:
-        async with self.running(*arguments) as process:
-            _, errors = await asyncio.wait_for(process.communicate(stdin.encode()), 90)
-        assert process.returncode != 0
-        return errors.decode()
-
-    async def __call__(self, *arguments: str, stdin: str = "") -> str:
-        async with self.running(*arguments) as process:
-            output, errors = await asyncio.wait_for(process.communicate(stdin.encode()), 90)
-        assert process.returncode == 0, errors.decode()
-        return output.decode()
-
-
-@pytest.fixture
-def kubectl(server: Served, tmp_path: Path) -> Kubectl:
-    """kubectl, pointed at the server of the test."""
-    config = tmp_path / "kubeconfig"
-    cluster = {"server": server.url, "certificate-authority": str(server.identity.ca_path)}
-    config.write_text(
-        json.dumps(
-            {
-                "apiVersion": "v1",
-                "kind": "Config",
-                "clusters": [{"name": "c", "cluster": cluster}],
-                "users": [{"name": "u", "user": {"token": "admin"}}],
-                "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
-                "current-context": "x",
-            }
-        )
-    )
-    return Kubectl(require("kubectl"), config)
-
-
-def manifest(**changes: Any) -> str:
-    body = certificate("web")
-    body["spec"].update(changes)
-    return json.dumps(body)
-
-
-@pytest.mark.real("kubectl")
-async def test_kubectl_does_its_daily_work(server: Served, kubectl: Kubectl) -> None:
-    resources = await kubectl("api-resources")
-    assert "certificates" in resources
-    assert "configmaps" in resources
-    assert "created" in await kubectl("apply", "-f", "-", stdin=manifest())
-    assert "unchanged" in await kubectl("apply", "-f", "-", stdin=manifest())
-    assert "configured" in await kubectl("apply", "-f", "-", stdin=manifest(dnsNames=["b.example.com"]))
-    assert "web" in await kubectl("get", "certificates")
-    assert "b.example.com" in await kubectl("get", "cert", "web", "-o", "yaml")
-    assert "Dns Names" in (await kubectl("describe", "certificate", "web")).title()
-    await kubectl("label", "certificate", "web", "tier=front")
-    await kubectl("annotate", "certificate", "web", "note=hello")
-    assert "web" in await kubectl("get", "certificates", "-A", "-l", "tier=front", "-o", "name")
-    edited = json.loads(await kubectl("get", "certificate", "web", "-o", "json"))
-    edited["spec"]["secretName"] = "edited"
-    assert "replaced" in await kubectl("replace", "-f", "-", stdin=json.dumps(edited))
-    refused = await kubectl.fails("replace", "-f", "-", stdin=json.dumps(edited))
-    assert "the object has been modified" in refused
-    duration = '[{"op":"add","path":"/spec/duration","value":"2h"}]'
-    assert "patched" in await kubectl("patch", "certificate", "web", "--type=json", "-p", duration)
-    assert "deleted" in await kubectl("delete", "certificate", "web")
-    assert 'certificates.cert-manager.io "web" not found' in await kubectl.fails("get", "cert", "web")
-
-
-@pytest.mark.real("kubectl")
-async def test_kubectl_writes_core_kinds(server: Served, kubectl: Kubectl) -> None:
-    secret = {
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "metadata": {"name": "s"},
-        "stringData": {"password": "hunter2"},
-    }
-    config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"x": "1"}}
-    for body in (secret, config):
-        assert "created" in await kubectl("create", "-f", "-", stdin=json.dumps(body))
-        assert "AlreadyExists" in await kubectl.fails("create", "-f", "-", stdin=json.dumps(body))
-    config["data"] = {"x": "2"}
-    assert "configured" in await kubectl("apply", "-f", "-", stdin=json.dumps(config))
-    assert "unchanged" in await kubectl("apply", "-f", "-", stdin=json.dumps(config))
-    assert "hunter2" not in await kubectl("describe", "secret", "s")
-    await kubectl("label", "configmap", "c", "a=b")
-    assert "a=b" in await kubectl("get", "configmap", "c", "--show-labels")
-    await kubectl("patch", "configmap", "c", "-p", '{"data":{"y":"3"}}')
-    assert json.loads(await kubectl("get", "configmap", "c", "-o", "json"))["data"] == {
-        "x": "2",
-        "y": "3",
-    }
-    assert "secret/s" in await kubectl("get", "secrets,configmaps", "-o", "name")
-    await kubectl("delete", "secret/s", "configmap/c")
-    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}}
-    assert "created" in await kubectl("create", "-f", "-", stdin=json.dumps(namespace))
-    assert "deleted" in await kubectl("delete", "namespace", "team")
-
-
-@pytest.mark.real("kubectl")
-async def test_kubectl_watches_and_waits(server: Served, kubectl: Kubectl) -> None:
-    wait = ("wait", "certificate/web", "--for=condition=Ready", "--timeout=80s")
-    await server.api.certificate("web")
-    async with (
-        kubectl.running("get", "certificates", "-w", "--no-headers") as watching,
-        kubectl.running(*wait) as waiting,
-    ):
-        assert watching.stdout is not None
-        assert (await asyncio.wait_for(watching.stdout.readline(), 90)).startswith(b"web")
-        ready = {"type": "Ready", "status": "True", "reason": "Ready", "message": "done"}
-        ready["lastTransitionTime"] = "2026-01-01T00:00:00Z"
-        patch = {"status": {"conditions": [ready]}}
-        await server.api.ok("PATCH", f"{CERTIFICATES}/web/status", patch, content_type=MERGE)
-        output, errors = await asyncio.wait_for(waiting.communicate(), 90)
-        assert b"condition met" in output, errors
-        assert b"True" in await asyncio.wait_for(watching.stdout.readline(), 90)
-
-
-@pytest.mark.real("kubectl")
-async def test_kubectl_is_told_what_is_wrong(server: Served, kubectl: Kubectl) -> None:
-    unknown = await kubectl.fails("apply", "-f", "-", stdin=manifest(colour="red"))
-    assert 'strict decoding error: unknown field "spec.colour"' in unknown
-    wrong = await kubectl.fails("apply", "-f", "-", stdin=manifest(secretName=7))
-    assert "spec.secretName" in wrong
-    assert "error: the server doesn't have a resource type" in await kubectl.fails("get", "nonsense")
 
 
 async def test_every_answer_carries_what_clients_look_for(server: Served) -> None:

@@ -68,7 +68,7 @@ async def test_retried_creates_carry_the_label_of_the_kep(start_api: StartApi) -
     numbers = itertools.count()
     api = await start_api(name_suffix=lambda: f"{next(numbers):05}")
     for number in range(3):
-        await api.ok("POST", CONFIG_MAPS, {"metadata": {"name": f"a-{number:05}"}})
+        await api.config_map(f"a-{number:05}")
     await api.ok("POST", CONFIG_MAPS, {"metadata": {"generateName": "a-"}})
     await api.ok("POST", CONFIG_MAPS, {"metadata": {"generateName": "a-"}})
     about = {"resource": "configmaps", "verb": "POST", "code": "201"}

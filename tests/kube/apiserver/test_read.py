@@ -15,7 +15,6 @@ from kube.apiserver.callers import (
     CERTIFICATES,
     CONFIG_MAPS,
     CRDS,
-    MERGE,
     PARTIAL,
     SECRETS,
     TABLE,
@@ -274,7 +273,7 @@ async def test_an_old_page_says_so_and_how_to_go_on(start_api: StartApi) -> None
     first = await api.ok("GET", f"{SECRETS}?limit=2")
     for number in range(20):
         patch = {"metadata": {"labels": {"n": str(number)}}}
-        await api.ok("PATCH", f"{SECRETS}/a", patch, content_type=MERGE)
+        await api.merge(f"{SECRETS}/a", patch)
     old = await api.call("GET", f"{SECRETS}?limit=2&continue={first['metadata']['continue']}")
     assert (old.status, old.json["reason"]) == (410, "Expired")
     assert "The provided continue parameter is too old" in old.message
@@ -474,9 +473,7 @@ async def test_a_revision_that_is_not_reached(api: Api) -> None:
 
 async def test_long_lists_are_streamed_whole(api: Api) -> None:
     for number in range(CHUNK + 7):
-        await api.ok(
-            "POST", CONFIG_MAPS, {"metadata": {"name": f"c{number:04}", "labels": {"odd": str(number % 2)}}}
-        )
+        await api.config_map(f"c{number:04}", labels={"odd": str(number % 2)})
     response = await api.raw("GET", CONFIG_MAPS)
     assert response.stream is not None
     listing = (await api.call("GET", CONFIG_MAPS)).json
@@ -590,14 +587,6 @@ async def test_health_check_by_check(api: Api, monkeypatch: pytest.MonkeyPatch) 
     assert (response.status, response.body) == (500, b"internal server error: the disk is full\n")
 
 
-async def test_discovery_knows_what_is_served(api: Api) -> None:
-    groups = [group["name"] for group in (await api.ok("GET", "/apis"))["groups"]]
-    assert {"cert-manager.io", "acme.cert-manager.io", "apiextensions.k8s.io"} <= set(groups)
-    resources = (await api.ok("GET", "/apis/cert-manager.io/v1"))["resources"]
-    assert {"certificates", "certificates/status"} <= {resource["name"] for resource in resources}
-    assert "gitVersion" in await api.ok("GET", "/version")
-
-
 async def test_an_unforeseen_failure_tells_the_log_only(
     api: Api, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -630,7 +619,7 @@ async def test_a_start_brings_stored_definitions_into_line(start_api: StartApi) 
 async def test_long_tables_are_streamed_whole(api: Api, include: str) -> None:
     names = [f"c{number:04}" for number in range(CHUNK + 7)]
     for name in names:
-        await api.ok("POST", CONFIG_MAPS, {"metadata": {"name": name}})
+        await api.config_map(name)
     target = f"{CONFIG_MAPS}?includeObject={include}&fieldSelector=metadata.name!%3Dkube-root-ca.crt"
     assert (await api.raw("GET", target, accept=TABLE)).stream is not None
     table = (await api.call("GET", target, accept=TABLE)).json

@@ -81,7 +81,7 @@ async def made(api: Api, **data: str) -> Json:
 
 
 async def merge(api: Api, patch: Any) -> Json:
-    return await api.ok("PATCH", PATH, patch, content_type=MERGE)
+    return await api.merge(PATH, patch)
 
 
 async def lag(store: LaggingStore) -> None:
@@ -193,7 +193,7 @@ async def test_a_dry_run_shows_the_current_row(api: Api, store: LaggingStore) ->
     await made(api)
     await lag(store)
     await merge(api, {"data": {"theirs": "2"}})
-    patched = await api.ok("PATCH", f"{PATH}?dryRun=All", {"data": {"ours": "1"}}, content_type=MERGE)
+    patched = await api.merge(f"{PATH}?dryRun=All", {"data": {"ours": "1"}})
     assert patched["data"] == {"ours": "1", "theirs": "2"}
     recent = store.recents.pop(PLACE)
     await merge(api, KEPT)

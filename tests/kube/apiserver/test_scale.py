@@ -56,7 +56,7 @@ async def foos(api: Api) -> Api:
 
 
 async def test_the_numbers_are_read_from_where_the_definition_says(foos: Api) -> None:
-    await foos.ok("PATCH", f"{BASE}/x/status", {"status": {"n": 2, "sel": "a=b"}}, content_type=MERGE)
+    await foos.merge(f"{BASE}/x/status", {"status": {"n": 2, "sel": "a=b"}})
     scale = await foos.ok("GET", f"{BASE}/x/scale")
     assert (scale["apiVersion"], scale["kind"]) == ("autoscaling/v1", "Scale")
     assert scale["spec"] == {"replicas": 1}
@@ -153,7 +153,7 @@ async def until_reason(api: Api, reason: str) -> None:
 
 async def test_a_definition_that_is_being_deleted_says_so_and_takes_nothing_new(foos: Api) -> None:
     patch = {"metadata": {"finalizers": ["example.com/wait"]}}
-    await foos.ok("PATCH", f"{BASE}/x", patch, content_type=MERGE)
+    await foos.merge(f"{BASE}/x", patch)
     marked = await foos.ok("DELETE", f"{CRDS}/foos.example.com")
     assert marked["status"]["conditions"][-1]["reason"] == "InstanceDeletionPending"
     await until_reason(foos, "InstanceDeletionInProgress")
@@ -164,7 +164,7 @@ async def test_a_definition_that_is_being_deleted_says_so_and_takes_nothing_new(
     assert answer.status == 403
     assert answer.message.endswith("create not allowed while custom resource definition is terminating")
     await foos.ok("DELETE", f"{BASE}/x")
-    await foos.ok("PATCH", f"{BASE}/x", {"metadata": {"finalizers": None}}, content_type=MERGE)
+    await foos.merge(f"{BASE}/x", {"metadata": {"finalizers": None}})
     await foos.settle()
     assert (await foos.call("GET", f"{CRDS}/foos.example.com")).status == 404
 

@@ -352,8 +352,8 @@ async def test_a_watcher_that_reads_late_gets_the_initial_state_then_every_chang
     await server.api.ok("DELETE", f"{CONFIG_MAPS}/c{OBJECTS - 1:03}")
     changed = {"metadata": {"name": f"c{OBJECTS - 2:03}"}, "data": {"x": "new"}}
     await server.api.ok("PUT", f"{CONFIG_MAPS}/c{OBJECTS - 2:03}", changed)
-    await server.api.ok("POST", CONFIG_MAPS, {"metadata": {"name": "a-first"}})
-    await server.api.ok("POST", CONFIG_MAPS, {"metadata": {"name": "last"}})
+    await server.api.config_map("a-first")
+    await server.api.config_map("last")
     events = await read_events(reader, "last")
     initial, bookmark, changes = events[:OBJECTS], events[OBJECTS], events[OBJECTS + 1 :]
     assert [event["type"] for event in initial] == ["ADDED"] * OBJECTS

@@ -23,7 +23,7 @@ from certwright.kube.store.etcd.store import open_etcd
 from certwright.kube.store.memory import MemoryStore
 from certwright.kube.util.clock import TestClock
 from certwright.resources.crds import custom_resource_definitions
-from kube.apiserver.callers import ADMIN, MERGE, SECRETS, Answer, Api, StartApi
+from kube.apiserver.callers import ADMIN, SECRETS, Answer, Api, StartApi
 from support.etcd import running_etcd
 
 Json = dict[str, Any]
@@ -121,12 +121,12 @@ async def test_what_is_taken_out_is_put_back(api: Api) -> None:
     uid = await account(api)
     await given(api)
     change: Json = {"data": {"token": None, "namespace": None, "ca.crt": "Zm9yZ2Vk"}}
-    await api.ok("PATCH", SECRET, change, content_type=MERGE)
+    await api.merge(SECRET, change)
     await api.settle()
     data = await entries(api)
     assert (data["ca.crt"], data["namespace"]) == ("PEM", "default")
     assert (await whoami(api, data["token"])).status == 201
-    await api.ok("PATCH", SECRET, {"metadata": {"annotations": {UID: None}}}, content_type=MERGE)
+    await api.merge(SECRET, {"metadata": {"annotations": {UID: None}}})
     await api.settle()
     assert (await api.ok("GET", SECRET))["metadata"]["annotations"][UID] == uid
 
@@ -134,7 +134,7 @@ async def test_what_is_taken_out_is_put_back(api: Api) -> None:
 async def test_a_token_that_is_there_stays(api: Api) -> None:
     await account(api)
     token = await given(api)
-    await api.ok("PATCH", SECRET, {"metadata": {"labels": {"a": "b"}}}, content_type=MERGE)
+    await api.merge(SECRET, {"metadata": {"labels": {"a": "b"}}})
     await api.settle()
     assert (await entries(api))["token"] == token
 
@@ -203,7 +203,7 @@ async def test_a_token_that_is_replaced_is_none_any_more(api: Api) -> None:
     await account(api)
     token = await given(api)
     assert (await whoami(api, token)).status == 201
-    await api.ok("PATCH", SECRET, {"data": {"token": "b3RoZXI="}}, content_type=MERGE)
+    await api.merge(SECRET, {"data": {"token": "b3RoZXI="}})
     assert (await whoami(api, token)).status == 401
 
 
@@ -211,7 +211,7 @@ async def test_a_token_that_is_replaced_is_none_any_more(api: Api) -> None:
 async def test_a_token_ends_when_its_deletion_begins(api: Api, path: str) -> None:
     await account(api)
     token = await given(api)
-    await api.ok("PATCH", path, {"metadata": {"finalizers": ["x.dev/own"]}}, content_type=MERGE)
+    await api.merge(path, {"metadata": {"finalizers": ["x.dev/own"]}})
     assert (await whoami(api, token)).status == 201
     await api.ok("DELETE", path)
     assert (await whoami(api, token)).status == 401
@@ -281,7 +281,7 @@ async def test_a_change_while_a_token_is_looked_at_does_not_refuse_it(start_api:
     await account(api)
     token = await given(api)
     label = {"metadata": {"labels": {"a": "b"}}}
-    changed = api.ok("PATCH", f"{ACCOUNTS}/robot", label, content_type=MERGE)
+    changed = api.merge(f"{ACCOUNTS}/robot", label)
     answer, _ = await asyncio.gather(whoami(api, token), changed)
     assert answer.status == 201
 

@@ -121,23 +121,6 @@ async def test_what_is_wrong_with_the_files_is_said_without_their_secrets(tmp_pa
 
 
 @pytest.mark.real("kubectl")
-async def test_kubectl_asks_who_and_whether(tmp_path: Path) -> None:
-    async with daemon(tmp_path) as it:
-        assert "kubernetes-admin" in await it.does("auth", "whoami")
-        assert await it.does("auth", "can-i", "list", "secrets") == "yes"
-        status, refused = await it.kubectl("--as=jane", "get", "secrets")
-        assert status == 1
-        assert 'secrets is forbidden: User "jane" cannot list resource "secrets"' in refused
-        assert await it.kubectl("--as=jane", "auth", "can-i", "list", "secrets") == (1, "no")
-        whoami = await it.does("--as=jane", "--as-group=staff", "--as-group=a,b", "auth", "whoami")
-        assert "jane" in whoami
-        assert "[staff a,b system:authenticated]" in whoami
-        listed = await it.does("--as=jane", "auth", "can-i", "--list")
-        assert "selfsubjectreviews.authentication.k8s.io" in listed
-        assert "secrets" not in listed
-
-
-@pytest.mark.real("kubectl")
 async def test_kubectl_grants_rights_and_makes_tokens(tmp_path: Path) -> None:
     async with daemon(tmp_path) as it:
         await it.does("create", "serviceaccount", "robot")

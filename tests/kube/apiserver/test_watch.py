@@ -12,7 +12,6 @@ from certwright.kube.util.http_messages import PushStream, Response, close_strea
 from kube.apiserver.callers import (
     CERTIFICATES,
     CONFIG_MAPS,
-    MERGE,
     PARTIAL,
     SECRETS,
     TABLE,
@@ -30,7 +29,7 @@ async def test_a_watch_tells_what_happens_after_its_revision(api: Api) -> None:
     await api.secret("old")
     watch = await api.watch(f"{SECRETS}?resourceVersion={api.store.revision}")
     made = await api.secret("a")
-    patched = await api.ok("PATCH", f"{SECRETS}/a", {"metadata": {"labels": {"x": "y"}}}, content_type=MERGE)
+    patched = await api.merge(f"{SECRETS}/a", {"metadata": {"labels": {"x": "y"}}})
     await api.ok("DELETE", f"{SECRETS}/a")
     await api.secret("elsewhere", namespace="kube-system")
     await api.secret("b")
@@ -81,9 +80,9 @@ async def test_initial_events_end_with_a_bookmark(api: Api) -> None:
 
 async def test_initial_events_of_many_objects(api: Api) -> None:
     for number in range(CHUNK + 5):
-        await api.ok("POST", CONFIG_MAPS, {"metadata": {"name": f"c{number:04}"}})
+        await api.config_map(f"c{number:04}")
     watch = await api.watch(f"{CONFIG_MAPS}?{INITIAL}")
-    await api.ok("POST", CONFIG_MAPS, {"metadata": {"name": "later"}})
+    await api.config_map("later")
     seen = [name for _, name in await watch.names(CHUNK + 7)]
     assert seen == [*(f"c{number:04}" for number in range(CHUNK + 5)), "", "later"]
 
@@ -104,9 +103,9 @@ async def test_parameters_that_do_not_go_together(api: Api, query: str) -> None:
 async def test_an_object_that_no_longer_matches_is_deleted_for_its_watcher(api: Api) -> None:
     watch = await api.watch(f"{SECRETS}?labelSelector=app%3Dweb&resourceVersion={api.store.revision}")
     await api.secret("a")
-    await api.ok("PATCH", f"{SECRETS}/a", {"metadata": {"labels": {"app": "web"}}}, content_type=MERGE)
-    await api.ok("PATCH", f"{SECRETS}/a", {"data": {"more": "eA=="}}, content_type=MERGE)
-    out = await api.ok("PATCH", f"{SECRETS}/a", {"metadata": {"labels": {"app": "db"}}}, content_type=MERGE)
+    await api.merge(f"{SECRETS}/a", {"metadata": {"labels": {"app": "web"}}})
+    await api.merge(f"{SECRETS}/a", {"data": {"more": "eA=="}})
+    out = await api.merge(f"{SECRETS}/a", {"metadata": {"labels": {"app": "db"}}})
     await api.ok("DELETE", f"{SECRETS}/a")
     await api.secret("b", labels={"app": "web"})
     assert await watch.names(2) == [("ADDED", "a"), ("MODIFIED", "a")]
@@ -252,7 +251,7 @@ async def test_a_watcher_that_does_not_keep_up_is_told_to_list_again(api: Api) -
 async def test_bookmarks_tell_how_far_the_stream_has_come(start_api: StartApi) -> None:
     api = await start_api(bookmark_every_s=0.01)
     watch = await api.watch(f"{SECRETS}?allowWatchBookmarks=true&resourceVersion={api.store.revision}")
-    await api.ok("POST", CONFIG_MAPS, {"metadata": {"name": "other"}})
+    await api.config_map("other")
     revision = 0
     while revision < api.store.revision:  # the first may come before the watch has heard of it
         mark = await watch.next()

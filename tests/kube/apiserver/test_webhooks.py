@@ -14,7 +14,7 @@ from aiohttp import web
 
 from certwright.kube.store.memory import MemoryStore
 from certwright.kube.util.http_messages import Identity
-from kube.apiserver.callers import CONFIG_MAPS, CRDS, MERGE, SECRETS, THINGS, Api, StartApi, thing_crd
+from kube.apiserver.callers import CONFIG_MAPS, CRDS, SECRETS, THINGS, Api, StartApi, thing_crd
 from kube.apiserver.webhook_server import (
     CONFIG_MAP_CREATES,
     HOOKS,
@@ -86,7 +86,7 @@ async def test_updates_patches_and_deletions_are_shown_with_the_old_object(
     await make(api)
     rule = {**CONFIG_MAP_CREATES, "operations": ["UPDATE", "DELETE"]}
     await register(api, "Validating", hooks.hook(rules=[rule]))
-    await api.ok("PATCH", f"{CONFIG_MAPS}/a", {"data": {"k": "w"}}, content_type=MERGE)
+    await api.merge(f"{CONFIG_MAPS}/a", {"data": {"k": "w"}})
     await api.ok("DELETE", f"{CONFIG_MAPS}/a", {"propagationPolicy": "Background"})
     update, deletion = hooks.requests
     assert (update["operation"], update["options"]["kind"]) == ("UPDATE", "UpdateOptions")
@@ -275,7 +275,7 @@ async def test_another_version_of_the_resource_is_converted_where_the_policy_all
 
 
 async def test_selectors_choose_by_the_labels_of_namespace_and_object(api: Api, hooks: WebhookServer) -> None:
-    await api.ok("POST", "/api/v1/namespaces", {"metadata": {"name": "calm", "labels": {"hooks": "off"}}})
+    await api.namespace("calm", hooks="off")
     unless_off = {"matchExpressions": [{"key": "hooks", "operator": "NotIn", "values": ["off"]}]}
     await register(
         api,
@@ -296,8 +296,8 @@ async def test_an_object_that_loses_the_label_is_still_seen(api: Api, hooks: Web
     await register(
         api, "Validating", hooks.hook(rules=[rule], objectSelector={"matchLabels": {"app": "web"}})
     )
-    await api.ok("PATCH", f"{CONFIG_MAPS}/a", {"metadata": {"labels": None}}, content_type=MERGE)
-    await api.ok("PATCH", f"{CONFIG_MAPS}/a", {"data": None}, content_type=MERGE)
+    await api.merge(f"{CONFIG_MAPS}/a", {"metadata": {"labels": None}})
+    await api.merge(f"{CONFIG_MAPS}/a", {"data": None})
     assert len(hooks.reviews) == 1
 
 
@@ -306,7 +306,7 @@ async def test_namespaces_are_chosen_by_their_own_labels(api: Api, hooks: Webhoo
     chosen = hooks.hook(rules=[rule], namespaceSelector={"matchLabels": {"team": "a"}})
     await register(api, "Validating", chosen)
     for name, team in (("one", "a"), ("two", "b")):
-        await api.ok("POST", "/api/v1/namespaces", {"metadata": {"name": name, "labels": {"team": team}}})
+        await api.namespace(name, team=team)
     assert [(request["name"], request["namespace"]) for request in hooks.requests] == [("one", "one")]
 
 
@@ -317,7 +317,7 @@ async def test_match_conditions_decide_before_the_call(api: Api, hooks: WebhookS
     ]
     await register(api, "Validating", hooks.hook(matchConditions=conditions))
     assert (await make(api)).status == 201
-    await api.ok("POST", CONFIG_MAPS, {"metadata": {"name": "b"}, "data": {"k": "other"}})
+    await api.config_map("b", {"k": "other"})
     assert len(hooks.reviews) == 1
     answer = await api.call("POST", CONFIG_MAPS, {"metadata": {"name": "c"}})
     assert (answer.status, answer.json["reason"]) == (403, "Forbidden")
@@ -539,7 +539,7 @@ async def test_a_service_leads_to_its_external_name(api: Api, hooks: WebhookServ
     await register(api, "Validating", hooks.hook(clientConfig=config))
     url = f"https://guard.tools.svc:{hooks.port}/ask?timeout=10s"
     await refused_by_failure(api, f'failed to call webhook: Post "{url}": service "guard" not found')
-    await api.ok("POST", "/api/v1/namespaces", {"metadata": {"name": "tools"}})
+    await api.namespace("tools")
     spec: Json = {"ports": [{"port": 443}]}
     made = await api.ok(
         "POST", "/api/v1/namespaces/tools/services", {"metadata": {"name": "guard"}, "spec": spec}
@@ -651,7 +651,7 @@ async def test_the_garbage_collector_asks_before_it_takes_a_reference_out(
 
 
 async def test_a_namespace_is_emptied_through_webhooks(api: Api, hooks: WebhookServer) -> None:
-    await api.ok("POST", "/api/v1/namespaces", {"metadata": {"name": "team"}})
+    await api.namespace("team")
     await api.ok("POST", "/api/v1/namespaces/team/configmaps", {"metadata": {"name": "kept"}})
     rule = {**CONFIG_MAP_CREATES, "operations": ["DELETE"]}
     await register(api, "Validating", hooks.hook(rules=[rule]))
