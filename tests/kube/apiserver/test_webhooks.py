@@ -503,6 +503,19 @@ async def test_a_dry_run_calls_only_webhooks_without_side_effects(
         assert (hooks.requests[0]["dryRun"], hooks.requests[0]["options"]["dryRun"]) == (True, ["All"])
 
 
+@pytest.mark.parametrize(
+    ("query", "body"), [("?dryRun=All", None), ("", {"kind": "DeleteOptions", "dryRun": ["All"]})]
+)
+async def test_a_deletion_is_a_dry_run_wherever_that_is_said(
+    api: Api, hooks: WebhookServer, query: str, body: Json | None
+) -> None:
+    await make(api)
+    await register(api, "Validating", hooks.hook(rules=[{**CONFIG_MAP_CREATES, "operations": ["DELETE"]}]))
+    await api.ok("DELETE", f"{CONFIG_MAPS}/a{query}", body)
+    assert (hooks.requests[0]["dryRun"], hooks.requests[0]["options"]["dryRun"]) == (True, ["All"])
+    assert await api.exists(f"{CONFIG_MAPS}/a")
+
+
 _VALIDATING = "admissionregistration.k8s.io/validatingwebhookconfigurations"
 
 

@@ -97,6 +97,8 @@ def read_options(call: Call) -> DeleteOptions:
     errors += check_dry_run(options.dry_run or [])
     if errors:
         raise invalid_object("meta.k8s.io", "DeleteOptions", "", errors)
+    if options.dry_run:
+        call.query = {**call.query, "dryRun": "All"}  # admission must know it, also where the body says it
     return options
 
 
