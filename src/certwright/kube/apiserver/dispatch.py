@@ -18,7 +18,7 @@ from certwright.kube.api.errors import (
 )
 from certwright.kube.apiserver.auth.service_accounts import ServiceAccounts
 from certwright.kube.apiserver.crds.conversion import Verb
-from certwright.kube.apiserver.model.backend import Call, not_found, not_supported
+from certwright.kube.apiserver.model.backend import Call, details, not_found
 from certwright.kube.apiserver.model.definitions import ResourceDefinition, Subresource
 from certwright.kube.apiserver.model.negotiation import Shape
 from certwright.kube.apiserver.model.routes import Route
@@ -64,7 +64,8 @@ def unsupported(definition: ResourceDefinition, route: Route, verb: str) -> ApiE
         return no_method()
     if verb in ("update", "patch") and not route.name and not route.subresource:
         return BadRequest("name must be provided")
-    return not_supported(definition, verb)
+    text = f'{verb} is not supported on resources of kind "{definition.resource}"'
+    return MethodNotAllowed(text, details=details(definition))
 
 
 def check_first(call: Call) -> None:

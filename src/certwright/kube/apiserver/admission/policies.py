@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 from functools import partial
-from typing import Any
 
 import msgspec
 
@@ -36,7 +35,7 @@ from certwright.kube.apiserver.policies.evaluation import (
 )
 from certwright.kube.apiserver.requests.selectors import labels_match
 from certwright.kube.apiserver.webhooks.config import GROUP
-from certwright.kube.apiserver.webhooks.match_conditions import decide
+from certwright.kube.apiserver.webhooks.match_conditions import decide, variables, within_time
 from certwright.kube.store.contract import Key, Row
 
 
@@ -116,8 +115,6 @@ _EXEMPT = frozenset(
     f"{kind}admissionpolic{ending}" for kind in ("validating", "mutating") for ending in ("ies", "ybindings")
 )
 _CODES = {"Unauthorized": 401, "Forbidden": 403, "Invalid": 422, "RequestEntityTooLarge": 413}
-_ON_LOOP_S, _ASIDE_S = 0.025, 0.5
-"""Seconds of processor time that one policy may take for one parameter, on the event loop and beside it."""
 
 
 class _Enforced(msgspec.Struct, frozen=True):
@@ -279,35 +276,23 @@ class Policies:
         violations: list[Violation] = []
         for parameter in params:
             judge = partial(self._judge, evaluator, subject, parameter)
-            if offload.is_long(subject.call) and not evaluator.uses_authorizer:
-                violations += await offload.in_thread(subject.call, judge, _ASIDE_S)
-            else:
-                violations += judge(_ON_LOOP_S)
+            violations += await within_time(subject.call, judge, uses_authorizer=evaluator.uses_authorizer)
         return violations
 
     def _judge(
-        self, evaluator: Evaluator, subject: _Subject, params: Json | None, seconds: float
+        self, evaluator: Evaluator, subject: _Subject, params: Json | None, meter: Meter
     ) -> list[Violation]:
         """The violations with one parameter. Raises nothing."""
-        request, route = subject.request, subject.call.route
-        definition = subject.call.definition
-        data: dict[str, Any] = {
-            "object": request["object"],
-            "oldObject": request["oldObject"],
-            "request": {
-                name: value for name, value in request.items() if name not in ("object", "oldObject")
-            },
-            "namespaceObject": subject.namespace,
-            "authorizer": authz.AUTHORIZER,
-            "authorizer.requestResource": authz.request_resource(
-                definition.group, definition.plural, route.subresource, route.namespace, route.name
-            ),
+        data = variables(subject.call, subject.request)
+        data["request"] = {
+            name: value for name, value in subject.request.items() if name not in ("object", "oldObject")
         }
+        data["namespaceObject"] = subject.namespace
         if evaluator.policy.param_kind is not None:
             data["params"] = params
         authorizer, user = self._backend.authorizer, subject.call.user
         with authz.asking(lambda question: decide(authorizer, user, question)):
-            return evaluator.evaluate(data, Meter(seconds, pauses=seconds == _ASIDE_S))
+            return evaluator.evaluate(data, meter)
 
     def _react(self, enforced: _Enforced, subject: _Subject, violation: Violation) -> list[ApiError]:
         """Warn and log; the refusal, if it is one."""

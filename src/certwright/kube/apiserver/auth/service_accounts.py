@@ -314,6 +314,7 @@ class ServiceAccounts:
 
 def _read_spec(call: Call) -> _Spec:
     """The requested token. Raises `BadRequest` and `Invalid`."""
+    bodies.check(call)
     obj, _ = bodies.read_object(call)
     version, kind = obj.get("apiVersion") or API_VERSION, obj.get("kind") or KIND
     if (version, kind) != (API_VERSION, KIND):

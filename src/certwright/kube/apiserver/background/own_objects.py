@@ -18,6 +18,7 @@ import asyncio
 import logging
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from typing import Any
 
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509 import Certificate, load_pem_x509_certificates
@@ -268,16 +269,11 @@ class NamespaceContents:
                 await self._publish_trust(f"{root}/{_CONFIG_MAPS}")
 
     async def _publish(self, namespace: str, path: str) -> None:
-        data = {"ca.crt": self.root_ca}
-        config_map = {
-            "metadata": {"name": ROOT_CA, "annotations": {"kubernetes.io/description": _ROOT_CA_TEXT}},
-            "data": data,
-        }
         row = await self._backend.store.latest(Key(_CONFIG_MAPS, namespace, ROOT_CA))
-        if row is None:
-            await self._write("POST", path, config_map)
-        elif encode_json(data) not in row.body:
-            await self._write("PUT", f"{path}/{ROOT_CA}", config_map)
+        data = {"ca.crt": self.root_ca}
+        if row is None or encode_json(data) not in row.body:
+            notes = {"kubernetes.io/description": _ROOT_CA_TEXT}
+            await self._write_config_map(path, row, data, name=ROOT_CA, annotations=notes)
 
     async def _publish_trust(self, path: str) -> None:
         row = await self._backend.store.latest(Key(_CONFIG_MAPS, _SYSTEM, _TRUST))
@@ -285,12 +281,13 @@ class NamespaceContents:
         # At its start a server replaces the CAs of before. Servers on one store that have different CAs at
         # the moment keep each other's.
         data = dict(self._trust) if self._replaces_trust else self._with_own(stored)
-        config_map = {"metadata": {"name": _TRUST}, "data": data}
-        if row is None:
-            await self._write("POST", path, config_map)
-        elif data != stored:
-            await self._write("PUT", f"{path}/{_TRUST}", config_map)
+        if row is None or data != stored:
+            await self._write_config_map(path, row, data, name=_TRUST)
         self._replaces_trust = False
+
+    async def _write_config_map(self, path: str, row: Row | None, data: Json, **metadata: Any) -> None:
+        method, target = ("POST", path) if row is None else ("PUT", f"{path}/{row.key.name}")
+        await self._write(method, target, {"metadata": metadata, "data": data})
 
     def _with_own(self, stored: Json) -> Json:
         """The stored settings with this server's own: its CAs are added to those that have not expired."""

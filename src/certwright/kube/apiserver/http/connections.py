@@ -135,7 +135,8 @@ class Connections:
         if self._by_address[address] >= limits.per_address:
             has_room = self._displace(address)
         elif self._unidentified_count >= limits.unidentified or len(self._all) >= limits.total:
-            has_room = self._displace(self._most_unidentified())
+            most = max(self._unidentified, key=lambda each: len(self._unidentified[each]), default="")
+            has_room = self._displace(most)
         else:
             has_room = True
         if not has_room:
@@ -150,24 +151,25 @@ class Connections:
         self._unidentified_count += 1
         return connection
 
-    def _most_unidentified(self) -> str:
-        return max(self._unidentified, key=lambda address: len(self._unidentified[address]), default="")
-
     def _displace(self, address: str) -> bool:
         """Close the oldest unidentified connection of an address, if there is one."""
         oldest = next(iter(self._unidentified.get(address, ())), None)
         if oldest is None:
             return False
-        if self.displaced % _LOG_EVERY == 0:
-            _log.warning(
-                "closed a connection from %s that has not been authenticated: %d such connections are open",
-                address,
-                self._unidentified_count,
-            )
-        self.displaced += 1
-        self.release(oldest)
-        oldest.close()
+        self._close_for_another(
+            oldest,
+            "closed a connection from %s that has not been authenticated: %d such connections are open",
+            address,
+            self._unidentified_count,
+        )
         return True
+
+    def _close_for_another(self, connection: Connection, text: str, *facts: object) -> None:
+        if self.displaced % _LOG_EVERY == 0:
+            _log.warning(text, *facts)
+        self.displaced += 1
+        self.release(connection)
+        connection.close()
 
     def identify(self, connection: Connection, flow: str, *, is_privileged: bool) -> None:
         """See `Connection.identify`."""
@@ -197,16 +199,13 @@ class Connections:
         if len(largest) <= len(self._by_flow.get(flow, ())) + 1:
             return False
         newest = next(reversed(largest))
-        if self.displaced % _LOG_EVERY == 0:
-            _log.warning(
-                'closed a connection of "%s", which has %d: all users together have as many connections as'
-                " the server takes",
-                newest.flow,
-                len(largest),
-            )
-        self.displaced += 1
-        self.release(newest)
-        newest.close()
+        self._close_for_another(
+            newest,
+            'closed a connection of "%s", which has %d: all users together have as many connections as the'
+            " server takes",
+            newest.flow,
+            len(largest),
+        )
         return True
 
     def _is_counted(self, connection: Connection) -> bool:

@@ -14,17 +14,13 @@ import msgspec
 
 from certwright.kube.api.errors import (
     AlreadyExists,
-    ApiError,
     Cause,
     Conflict,
     Details,
     Forbidden,
-    MethodNotAllowed,
     NotFound,
     Unavailable,
-    invalid_object,
 )
-from certwright.kube.api.errors import not_supported as unsupported_value
 from certwright.kube.apiserver.base.features import FeatureGates
 from certwright.kube.apiserver.base.json_values import Json
 from certwright.kube.apiserver.model.definitions import ResourceDefinition
@@ -314,14 +310,8 @@ class Call:
 
     @property
     def dry_run(self) -> bool:
-        """Whether nothing is to be stored. Raises `Invalid` for an unknown value."""
-        value = self.query.get("dryRun")
-        if value is None:
-            return False
-        if value != "All":
-            kind = f"{self.verb.capitalize()}Options"
-            raise invalid_object("meta.k8s.io", kind, "", [unsupported_value("dryRun", [value], ("All",))])
-        return True
+        """Whether nothing is to be stored, once the parameters have been checked."""
+        return "dryRun" in self.query
 
 
 def details(definition: ResourceDefinition, name: str = "", *, uid: str = "") -> Details:
@@ -347,13 +337,6 @@ def conflict(definition: ResourceDefinition, name: str, detail: str = "") -> Con
     return Conflict(
         f'Operation cannot be fulfilled on {definition.resource} "{name}": {detail}',
         details=details(definition, name),
-    )
-
-
-def not_supported(definition: ResourceDefinition, verb: str) -> ApiError:
-    """The 405 of a verb that the resource does not support."""
-    return MethodNotAllowed(
-        f'{verb} is not supported on resources of kind "{definition.resource}"', details=details(definition)
     )
 
 

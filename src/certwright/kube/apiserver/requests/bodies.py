@@ -288,12 +288,8 @@ def repeats(call: Call, value: Any) -> list[str]:
 
 
 def field_validation(call: Call) -> str:
-    """`Strict`, `Warn` or `Ignore`. Raises `Invalid` for anything else."""
-    strictness = call.query.get("fieldValidation") or "Warn"
-    if strictness not in ("Strict", "Warn", "Ignore"):
-        wrong = not_supported("fieldValidation", strictness, ("", "Ignore", "Strict", "Warn"))
-        raise invalid_object("meta.k8s.io", f"{call.verb.capitalize()}Options", "", [wrong])
-    return strictness
+    """`Strict`, `Warn` or `Ignore`, once `check` has accepted the parameters."""
+    return call.query.get("fieldValidation") or "Warn"
 
 
 def strict_errors(call: Call, unknown: list[str], repeats: Sequence[str]) -> str:

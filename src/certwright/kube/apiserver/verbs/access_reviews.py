@@ -126,6 +126,7 @@ class AccessReviews:
     async def create(self, _: Backend, call: Call) -> Response:
         """POST of a review: 201 with its status."""
         definition = call.definition
+        bodies.check(call)
         obj, duplicates = bodies.read_object(call)
         check_type(call, obj)
         unknown = metadata.clean(definition, obj) + definition.schema.process(obj)

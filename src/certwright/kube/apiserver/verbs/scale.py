@@ -35,13 +35,13 @@ from certwright.kube.apiserver.kinds.native import native_kind
 from certwright.kube.apiserver.model import objects
 from certwright.kube.apiserver.model.backend import Backend, Call, not_found
 from certwright.kube.apiserver.model.definitions import ResourceDefinition, Subresource
-from certwright.kube.apiserver.model.negotiation import WHOLE, Shape, content_type, unsupported
+from certwright.kube.apiserver.model.negotiation import WHOLE
 from certwright.kube.apiserver.model.objects import decode_json
-from certwright.kube.apiserver.representations import responses, tables
+from certwright.kube.apiserver.representations import responses
 from certwright.kube.apiserver.representations.tables import DEFAULT_AGE, printer_columns
 from certwright.kube.apiserver.requests import bodies
-from certwright.kube.apiserver.requests.patch import APPLY, JSON_PATCH, MERGE, STRATEGIC
-from certwright.kube.apiserver.verbs import updates as verbs
+from certwright.kube.apiserver.requests.patch import APPLY
+from certwright.kube.apiserver.verbs import updates
 from certwright.kube.apiserver.verbs.shaping import check_address, check_type, refuse_body, refuse_patch
 from certwright.kube.util.http_messages import Response
 
@@ -168,6 +168,7 @@ async def get(backend: Backend, call: Call) -> Response:
 
 async def update(backend: Backend, call: Call) -> Response:
     """PUT: 200 with the new Scale."""
+    bodies.check(call)
     inner = replace(call, definition=definition())
     body = call.request.body
 
@@ -185,11 +186,8 @@ async def update(backend: Backend, call: Call) -> Response:
 async def patch(backend: Backend, call: Call) -> Response:
     """PATCH by JSON patch, merge patch or apply: 200 with the new Scale."""
     inner = replace(call, definition=definition())
-    media = content_type(call.request.headers)
-    accepted = (JSON_PATCH, MERGE, *(() if call.definition.custom else (STRATEGIC,)), APPLY)
-    if media not in accepted:
-        raise unsupported(accepted)
-    patched = verbs.read_patch(backend, inner)
+    applied = updates.check_media(call) == APPLY
+    patched = updates.read_patch(backend, inner)
 
     def change(old: Json) -> Json:
         sent = patched.change(_sendable(backend, call, old))
@@ -200,7 +198,7 @@ async def patch(backend: Backend, call: Call) -> Response:
             raise refuse_patch(_shown_as(call, shown), error.detail) from None
         if text := bodies.strict_errors(call, unknown, []):
             raise refuse_patch(_shown_as(call, shown), text)
-        return _with_scale(backend, call, inner, sent, old, applied=media == APPLY)
+        return _with_scale(backend, call, inner, sent, old, applied=applied)
 
     return await _write(backend, call, change, pinned=patched.pinned)
 
@@ -210,7 +208,9 @@ VERBS = {"get": get, "update": update, "patch": patch}
 
 async def _write(backend: Backend, call: Call, change: Callable[[Json], Json], *, pinned: bool) -> Response:
     full_call = replace(call, form=WHOLE)
-    answer = await verbs.modify(backend, full_call, verbs.Update(change, pinned, refuse_patch, owned=True))
+    answer = await updates.modify(
+        backend, full_call, updates.Update(change, pinned, refuse_patch, owned=True)
+    )
     return _answer(backend, call, shown(call, objects.decode_json(bytes(answer.body))))
 
 
@@ -277,20 +277,11 @@ def shown(call: Call, obj: Json) -> Json:
 
 
 def _answer(backend: Backend, call: Call, scale: Json) -> Response:
-    body, form = objects.encode_json(scale), call.form
-    if form.shape is Shape.TABLE:
-        meta = scale["metadata"]
-        body = tables.render(
-            definition(),
-            (body,),
-            now=backend.clock.now(),
-            include=call.query.get("includeObject") or "Metadata",
-            metadata=objects.encode_json({n: meta[n] for n in ("resourceVersion",) if n in meta}),
-            version=form.version,
-        )
-    elif form.shape is Shape.PARTIAL:
-        body = objects.splice(responses.partial_prefix(form), objects.encode_json(scale["metadata"]), b"")
-    return Response(200, responses.headers(call), body)
+    inner = replace(call, definition=definition())
+    row = updates.unstored(call.key, scale)._replace(
+        revision=int(scale["metadata"].get("resourceVersion", 0))
+    )
+    return responses.object_response(inner, row, backend.clock)
 
 
 _IN_SCALE: Node = {"f:spec": {"f:replicas": {}}}

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from certwright.kube.api.errors import Details, Forbidden
 from certwright.kube.apiserver.base.json_values import Json
@@ -28,7 +29,32 @@ from certwright.kube.util.http_messages import Identity
 _VARIABLES = ("object", "oldObject", "request", "namespaceObject", "authorizer", "authorizer.requestResource")
 _MAX_KEPT = 1000
 _ON_LOOP_S, _ASIDE_S = 0.025, 0.5
-"""Seconds of processor time that the conditions of one webhook may take, on the event loop and beside it."""
+"""Seconds of processor time that the conditions of one webhook, or a policy with one parameter, may take on
+the event loop and beside it."""
+T = TypeVar("T")
+
+
+async def within_time(call: Call, work: Callable[[Meter], T], *, uses_authorizer: bool) -> T:
+    """The result of `work`, with the time that it may take. Large objects are evaluated beside the event
+    loop, unless an expression uses the authorizer, whose state belongs to the loop."""
+    if offload.is_long(call) and not uses_authorizer:
+        return await offload.in_thread(call, work, Meter(_ASIDE_S, pauses=True))
+    return work(Meter(_ON_LOOP_S))
+
+
+def variables(call: Call, request: Json) -> Json:
+    """What expressions see of a request to admission."""
+    route = call.route
+    return {
+        "object": request["object"],
+        "oldObject": request["oldObject"],
+        "request": request,
+        "namespaceObject": None,  # declared, and without a value for webhooks
+        "authorizer": authz.AUTHORIZER,
+        "authorizer.requestResource": authz.request_resource(
+            route.group, route.plural, route.subresource, route.namespace, route.name
+        ),
+    }
 
 
 class Conditions:
@@ -41,36 +67,19 @@ class Conditions:
     async def check(self, hook: Hook, call: Call, request: Json) -> bool:
         """Whether all conditions are true; one that is false decides, whatever else is wrong.
 
-        Large objects are evaluated beside the event loop, unless a condition uses the authorizer, whose state
-        belongs to the loop. Raises as `hold` does.
+        Raises `Forbidden` when one cannot be evaluated and the webhook fails closed.
         """
         texts = [text for _name, text in hook.conditions]
         if not self._compiled.keys() >= set(texts):
             # Before the time is measured: the first compilation takes longer than an evaluation may.
             await offload.run(None, self._prepare, texts)
         uses_authorizer = any("authorizer" in text for text in texts)
-        if offload.is_long(call) and not uses_authorizer:
-            return await offload.in_thread(call, self.hold, hook, call, request, _ASIDE_S)
-        return self.hold(hook, call, request, _ON_LOOP_S)
+        hold = partial(self._hold, hook, call, request)
+        return await within_time(call, hold, uses_authorizer=uses_authorizer)
 
-    def hold(self, hook: Hook, call: Call, request: Json, seconds: float) -> bool:
-        """Whether all conditions are true, decided within these seconds of processor time.
-
-        Raises `Forbidden` when one cannot be evaluated and the webhook fails closed.
-        """
+    def _hold(self, hook: Hook, call: Call, request: Json, meter: Meter) -> bool:
         # Once through JSON: an object may contain parts that are kept as bytes, which expressions cannot see.
-        request, route = decode_json(encode_json(request)), call.route
-        data = {
-            "object": request["object"],
-            "oldObject": request["oldObject"],
-            "request": request,
-            "namespaceObject": None,  # declared, and without a value for webhooks
-            "authorizer": authz.AUTHORIZER,
-            "authorizer.requestResource": authz.request_resource(
-                route.group, route.plural, route.subresource, route.namespace, route.name
-            ),
-        }
-        meter, errors = Meter(seconds, pauses=seconds == _ASIDE_S), list[str]()
+        data, errors = variables(call, decode_json(encode_json(request))), list[str]()
         with authz.asking(lambda question: decide(self._authorizer(), call.user, question)):
             if any(self._value(text, data, errors, meter) is False for _, text in hook.conditions):
                 return False
