@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from certwright.kube.apiserver.health import Health
+from certwright.kube.apiserver.paths import Health
 from certwright.kube.store.contract import Key, Row
 from certwright.kube.store.memory import MemoryStore
 

@@ -231,22 +231,6 @@ async def test_every_kind_has_bookmarks_as_tables(api: Api) -> None:
         await watch.close()
 
 
-async def test_a_watcher_that_does_not_keep_up_is_told_to_list_again(api: Api) -> None:
-    watch = await api.watch(f"{CONFIG_MAPS}?resourceVersion={api.store.revision}")
-    for number in range(45):
-        body = {"metadata": {"name": f"c{number}"}, "data": {"x": "y" * 900_000}}
-        await api.ok("POST", CONFIG_MAPS, body)
-        await asyncio.sleep(0)  # the store tells its watchers a moment after each commit
-    (event,) = await watch.rest()
-    assert event["type"] == "ERROR"
-    assert (event["object"]["kind"], event["object"]["code"], event["object"]["reason"]) == (
-        "Status",
-        410,
-        "Expired",
-    )
-    assert api.server.open_watches == 0
-
-
 @pytest.mark.every_store
 async def test_bookmarks_tell_how_far_the_stream_has_come(start_api: StartApi) -> None:
     api = await start_api(bookmark_every_s=0.01)

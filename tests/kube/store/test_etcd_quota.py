@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from certwright.app.stores import check_row
-from certwright.kube.apiserver.health import Health
+from certwright.kube.apiserver.paths import Health
 from certwright.kube.store.contract import Full, Key, Store
 from certwright.kube.store.etcd.store import open_etcd
 from conformance.store_words import BUCKET, holding

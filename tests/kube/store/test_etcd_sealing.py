@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from certwright.kube.apiserver.health import Health
-from certwright.kube.apiserver.paths import DECRYPT, Encryption
+from certwright.kube.apiserver.paths import DECRYPT, Encryption, Health
 from certwright.kube.store.contract import Damaged, Key, Unavailable
 from certwright.kube.store.etcd.client import Access, EtcdClient
 from certwright.kube.store.etcd.messages import TXN, TxnRequest, put_op

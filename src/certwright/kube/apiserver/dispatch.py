@@ -29,12 +29,10 @@ from certwright.kube.apiserver.verbs.access_reviews import AccessReviews
 from certwright.kube.apiserver.verbs.watch import Watches
 from certwright.kube.util.http_messages import Response, close_stream
 
-_TEXT = {"content-type": "text/plain; charset=utf-8", "x-content-type-options": "nosniff"}
-
 
 def nowhere() -> Response:
     """The 404 of an unknown path."""
-    return Response(404, dict(_TEXT), b"404 page not found\n")
+    return responses.text(404, "404 page not found\n")
 
 
 def no_resource() -> NotFound:

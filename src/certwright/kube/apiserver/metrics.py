@@ -33,7 +33,6 @@ BUCKETS: tuple[float, ...] = (
 _FIRST = BUCKETS[0]
 _READS = frozenset({"GET", "HEAD"})
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
-_COLLECTION = ("namespace", "cluster")
 _VERBS = {"create": "POST", "update": "PUT", "deletecollection": "DELETECOLLECTION"}
 _MOST_NAMED = 100
 """How many damaged rows have a separate series."""
@@ -138,8 +137,7 @@ class Metrics:
         else:
             route, retried = call.route, call.retries
             dry_run = call.query.get("dryRun", "") if call.query else ""
-            # A create is of one object, although its path names none (apiserver `metrics.CleanScope`).
-            scope = "resource" if route.name or call.verb == "create" else _COLLECTION[not route.namespace]
+            scope = _scope(call)
             key = (call.definition.prefix, call.verb, route.subresource, scope, dry_run, code, not retried)
             if retried:
                 self._name_retries += retried
@@ -272,15 +270,20 @@ def _new_series(method: str, call: Call | None, code: int) -> _Series:
     if call is None:
         verb = method if method in _METHODS else "other"
         return _Series((verb, "", "", "", "", "", "", "apiserver", str(code)), retried=False)
-    route = call.route
-    scope = "resource" if route.name or call.verb == "create" else _COLLECTION[not route.namespace]
     labels = (
         _VERBS.get(call.verb, call.verb.upper()),
         call.query.get("dryRun", ""),
-        *_about(call.definition, route.subresource, scope),
+        *_about(call.definition, call.route.subresource, _scope(call)),
         str(code),
     )
     return _Series(labels, retried=bool(call.retries))
+
+
+def _scope(call: Call) -> str:
+    # A create is of one object, although its path names none (apiserver `metrics.CleanScope`).
+    if call.route.name or call.verb == "create":
+        return "resource"
+    return "namespace" if call.route.namespace else "cluster"
 
 
 def _about(definition: ResourceDefinition, subresource: str, scope: str) -> tuple[str, ...]:

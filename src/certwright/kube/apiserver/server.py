@@ -48,7 +48,6 @@ from certwright.kube.apiserver.crds.controllers import DefinitionControllers
 from certwright.kube.apiserver.crds.conversion import Conversions, Verb
 from certwright.kube.apiserver.crds.rules import DefinitionSchema
 from certwright.kube.apiserver.dispatch import Dispatch
-from certwright.kube.apiserver.health import Health
 from certwright.kube.apiserver.http import fairness
 from certwright.kube.apiserver.http.fairness import Fairness, InFlight
 from certwright.kube.apiserver.metrics import Metrics, Source, Track
@@ -57,7 +56,7 @@ from certwright.kube.apiserver.model.definitions import Extensions, ResourceDefi
 from certwright.kube.apiserver.model.negotiation import JSON, WHOLE, Shape, negotiate
 from certwright.kube.apiserver.model.objects import decode_json, encode_json
 from certwright.kube.apiserver.model.routes import Action, Line, read_line
-from certwright.kube.apiserver.paths import Encryption, Paths
+from certwright.kube.apiserver.paths import Encryption, Health, Paths
 from certwright.kube.apiserver.representations import responses
 from certwright.kube.apiserver.representations.encodings import convert, convert_failure
 from certwright.kube.apiserver.requests.bodies import check_timeout

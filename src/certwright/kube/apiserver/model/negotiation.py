@@ -63,13 +63,6 @@ def _parse(part: str) -> tuple[str, dict[str, str], float] | None:
     return media, params, quality
 
 
-def _wires(media: str) -> tuple[str, ...]:
-    """The media types of a range, best first."""
-    if media in ("*/*", "application/*"):
-        return WIRES
-    return (media,) if media in WIRES else ()
-
-
 def _shape(params: Mapping[str, str]) -> tuple[Shape, str] | None:
     """The shape and version of a range; None for an unknown one."""
     if params.get("stream", "watch") != "watch":
@@ -80,13 +73,6 @@ def _shape(params: Mapping[str, str]) -> tuple[Shape, str] | None:
     if shape is None or params.get("g") != "meta.k8s.io" or version not in ("v1", "v1beta1"):
         return None
     return shape, version
-
-
-def _possible(shape: Shape, wire: str, *, custom: bool) -> bool:
-    if wire == PROTOBUF:
-        # Custom objects have a protobuf form only of their metadata; a Table has none.
-        return shape is Shape.PARTIAL or (shape is Shape.WHOLE and not custom)
-    return True
 
 
 _Range = tuple[str, dict[str, str], float]
@@ -131,8 +117,10 @@ def _forms(accept: str, *, custom: bool) -> Iterator[Form]:
     for media, params, _ in _ranges(accept):
         shape = _shape(params)
         if shape is not None:
-            for wire in _wires(media):
-                if _possible(shape[0], wire, custom=custom):
+            for wire in WIRES if media in ("*/*", "application/*") else (media,):
+                # Custom objects have a protobuf form only of their metadata; a Table has none.
+                lacks_protobuf = shape[0] is Shape.TABLE or (shape[0] is Shape.WHOLE and custom)
+                if wire in WIRES and not (wire == PROTOBUF and lacks_protobuf):
                     yield Form(*shape, wire, params.get("as", "").endswith("List"))
 
 

@@ -46,11 +46,14 @@ def respond(
     """
     path = path.rstrip("/")
     form = _form(accept) if path in ("/api", "/apis") else ""
-    document = (_version(), "") if path == "/version" else _document(registry, path, form)
+    document = _document(registry, path, form)
     if document is None:
         return None
-    if not _of_custom_resources(registry, path):
-        # Kubernetes' router checks method and form before its handlers do.
+    name = path.removeprefix("/apis/").partition("/")[0]
+    definitions = [definition for definition in registry.all() if definition.group == name]
+    if not definitions or not all(definition.custom for definition in definitions):
+        # Kubernetes' router checks method and form before its handlers do. Its handler of custom resources
+        # treats any method as GET.
         if method != "GET":
             text = "the server does not allow this method on the requested resource"
             raise MethodNotAllowed(text, details=Details())
@@ -71,13 +74,6 @@ def respond(
     return Response(304, headers) if if_none_match == etag else Response(200, headers, body)
 
 
-def _of_custom_resources(registry: Registry, path: str) -> bool:
-    """Whether Kubernetes' custom resource handler serves this group: it treats any method as GET."""
-    name = path.removeprefix("/apis/").partition("/")[0]
-    definitions = [definition for definition in registry.all() if definition.group == name]
-    return bool(definitions) and all(definition.custom for definition in definitions)
-
-
 def _document(registry: Registry, path: str, form: str) -> tuple[bytes, str] | None:
     made = registry.made.get((path, form))
     if made is None:
@@ -94,8 +90,23 @@ def _make(registry: Registry, path: str, form: str) -> Json | None:
     if path in ("/api", "/apis"):
         if form:
             return _aggregated(registry, form, core=path == "/api")
-        return _api_versions() if path == "/api" else _group_list(registry)
+        if path == "/api":
+            return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []}
+        groups = [_group(group) for group in registry.groups() if group.name]
+        return {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
     match path.split("/")[1:]:
+        case ["version"]:
+            return {
+                "major": "1",
+                "minor": str(_MINOR),
+                "gitVersion": f"v1.{_MINOR}.0+certwright-{__version__}",
+                "gitCommit": "",
+                "gitTreeState": "clean",
+                "buildDate": "",
+                "goVersion": "",
+                "compiler": platform.python_implementation(),
+                "platform": f"{platform.system()}/{platform.machine()}".lower(),
+            }
         case ["api", "v1"]:
             return _resource_list(registry, "", "v1")
         case ["apis", name]:
@@ -130,19 +141,6 @@ def _form(accept: str) -> str:
 # --- one document each ------------------------------------------------------------------------------------
 
 
-def _api_versions() -> Json:
-    return {
-        "kind": "APIVersions",
-        "versions": ["v1"],
-        "serverAddressByClientCIDRs": [],
-    }
-
-
-def _group_list(registry: Registry) -> Json:
-    groups = [_group(group) for group in registry.groups() if group.name]
-    return {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
-
-
 def _group(group: Group) -> Json:
     versions = [{"groupVersion": f"{group.name}/{version}", "version": version} for version in group.versions]
     return {"name": group.name, "versions": versions, "preferredVersion": versions[0]}
@@ -162,7 +160,17 @@ def _resource_list(registry: Registry, group: str, version: str) -> Json:
                 **_storage_hash(definition),
             }
         )
-        resources += [_part_resource(definition, part) for part in parts(definition)]
+        for part in parts(definition):
+            entry: Json = {
+                "name": f"{definition.plural}/{part.name}",
+                "singularName": "",
+                "namespaced": definition.namespaced,
+                "kind": definition.kind,
+                "verbs": part.verbs,
+            }
+            if part.kind is not None:
+                entry["group"], entry["version"], entry["kind"] = part.kind
+            resources.append(entry)
     group_version = f"{group}/{version}" if group else version
     return {
         "kind": "APIResourceList",
@@ -179,19 +187,6 @@ def _storage_hash(definition: ResourceDefinition) -> Json:
     group = "" if definition.stored_as else definition.group
     kept = f"{group}/{definition.stored_version}/{definition.kind}"
     return {"storageVersionHash": base64.b64encode(hashlib.sha256(kept.encode()).digest()[:8]).decode()}
-
-
-def _part_resource(definition: ResourceDefinition, part: Subresource) -> Json:
-    made: Json = {
-        "name": f"{definition.plural}/{part.name}",
-        "singularName": "",
-        "namespaced": definition.namespaced,
-        "kind": definition.kind,
-        "verbs": part.verbs,
-    }
-    if part.kind is not None:
-        made["group"], made["version"], made["kind"] = part.kind
-    return made
 
 
 def parts(definition: ResourceDefinition) -> tuple[Subresource, ...]:
@@ -253,19 +248,3 @@ def _aggregated_part(part: Subresource, kind: Json) -> Json:
     if part.kind is not None:
         kind = dict(zip(("group", "version", "kind"), part.kind, strict=True))
     return {"subresource": part.name, "responseKind": kind, "verbs": part.verbs}
-
-
-def _version() -> bytes:
-    return msgspec.json.encode(
-        {
-            "major": "1",
-            "minor": str(_MINOR),
-            "gitVersion": f"v1.{_MINOR}.0+certwright-{__version__}",
-            "gitCommit": "",
-            "gitTreeState": "clean",
-            "buildDate": "",
-            "goVersion": "",
-            "compiler": platform.python_implementation(),
-            "platform": f"{platform.system()}/{platform.machine()}".lower(),
-        }
-    )

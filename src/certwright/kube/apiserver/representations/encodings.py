@@ -79,24 +79,15 @@ def _may_want_other(request: Request) -> bool:
 
 
 async def _convert_response(request: Request, response: Response, wire: str) -> Response:
-    if wire == YAML:
-        return await _as_yaml(response)
     body = await whole_body(response)
     try:
-        encoded = await _encode(body)
+        encoded = await (asyncio.to_thread(_yaml, body) if wire == YAML else _encode(body))
     except codec.NoSuchForm:
         # Then the client's next choice is used.
         negotiate(request.headers.get("accept", ""))
         return Response(response.status, response.headers, body)
     response.headers["content-type"] = wire
     return Response(response.status, response.headers, encoded)
-
-
-async def _as_yaml(response: Response) -> Response:
-    body = await whole_body(response)
-    text = await asyncio.to_thread(_yaml, body)
-    response.headers["content-type"] = YAML
-    return Response(response.status, response.headers, text)
 
 
 def _yaml(body: bytes) -> bytes:

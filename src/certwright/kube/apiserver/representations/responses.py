@@ -127,6 +127,12 @@ def failure(error: ApiError, warnings: Iterable[str] = ()) -> Response:
     return Response(error.http_status, header_fields, encode_json(error.status()))
 
 
+def text(status: int, content: str) -> Response:
+    """A response of plain text."""
+    fields = {"content-type": "text/plain; charset=utf-8", "x-content-type-options": "nosniff"}
+    return Response(status, fields, content.encode())
+
+
 class _Metadata(msgspec.Struct, frozen=True):
     name: str = ""
 

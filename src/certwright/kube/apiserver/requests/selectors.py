@@ -53,13 +53,10 @@ class Requirement(msgspec.Struct, frozen=True):
             case "!":
                 return value is None
             case _:
-                return self._compares(value)
-
-    def _compares(self, value: str | None) -> bool:
-        if value is None or not _INTEGER.fullmatch(value):
-            return False
-        (bound,) = (int(text) for text in self.values)
-        return int(value) > bound if self.operator == "gt" else int(value) < bound
+                if value is None or not _INTEGER.fullmatch(value):
+                    return False
+                (bound,) = map(int, self.values)
+                return int(value) > bound if self.operator == "gt" else int(value) < bound
 
 
 class _NoSelector(Exception):
@@ -94,8 +91,9 @@ class _Parser:
                 raise _NoSelector(f"unable to parse requirement: {error}") from None
             if (word := self._next_token()) not in (",", ""):
                 raise _NoSelector(f"found '{word}', expected: ',' or 'end of string'")
-            if word and not _begins(self._peek()):
-                raise _NoSelector(f"found '{self._peek()}', expected: identifier after ','")
+            following = self._peek()
+            if word and (not following or following in _SYMBOLS - {"!"}):
+                raise _NoSelector(f"found '{following}', expected: identifier after ','")
         return tuple(requirements)
 
     def _requirement(self) -> Requirement:
@@ -134,24 +132,17 @@ class _Parser:
             raise _NoSelector(f"found '{self._peek()}', expected: ',', ')' or identifier")
         values: set[str] = set()
         while True:
-            # A value may be empty, also the last one.
-            values.add("" if self._peek() in (",", ")") else self._parse_value())
+            value = ""  # allowed, also as the last one
+            if self._peek() not in (",", ")"):
+                value = self._next_token()
+                if not value or value in _SYMBOLS:
+                    raise _NoSelector(f"found '{value}', expected: ',', or identifier")
+            values.add(value)
             word = self._next_token()
             if word == ")":
                 return values
             if word != ",":
                 raise _NoSelector(f"found '{word}', expected: ',' or ')'")
-
-    def _parse_value(self) -> str:
-        word = self._next_token()
-        if not word or word in _SYMBOLS:
-            raise _NoSelector(f"found '{word}', expected: ',', or identifier")
-        return word
-
-
-def _begins(word: str) -> bool:
-    """Whether a requirement begins with this."""
-    return word == "!" or bool(word and word not in _SYMBOLS)
 
 
 def _check_values(key: str, operator: str, values: list[str]) -> None:
@@ -210,22 +201,17 @@ class FieldTerm(msgspec.Struct, frozen=True):
 @remembering(most=512, longest=1024)
 def parse_fields(text: str) -> tuple[FieldTerm, ...]:
     """The terms of a field selector, in order; empty for an empty one. Raises `BadRequest`."""
-    return _bounded("field", (_field_term(part, text) for part in sorted(_split_escaped(text)) if part))
+    terms = []
+    # Split at commas that no backslash stands before.
+    for part in sorted(re.findall(r"(?:\\.|[^,\\]|\\$)+", text, re.DOTALL)):
+        match = _TERM.fullmatch(part)
+        if match is None:
+            raise BadRequest(f"invalid selector: '{text}'; can't understand '{part}'")
+        terms.append(FieldTerm(match[1], _unescape(match[3]), negated=match[2] == "!="))
+    return _bounded("field", terms)
 
 
 _TERM = re.compile(r"(.*?)(!=|==|=)(.*)", re.DOTALL)
-
-
-def _field_term(part: str, text: str) -> FieldTerm:
-    match = _TERM.fullmatch(part)
-    if match is None:
-        raise BadRequest(f"invalid selector: '{text}'; can't understand '{part}'")
-    return FieldTerm(match[1], _unescape(match[3]), negated=match[2] == "!=")
-
-
-def _split_escaped(text: str) -> list[str]:
-    """Split at commas that no backslash stands before."""
-    return re.findall(r"(?:\\.|[^,\\]|\\$)+", text, re.DOTALL)
 
 
 def _unescape(text: str) -> str:
@@ -318,7 +304,10 @@ class Matcher(msgspec.Struct, frozen=True):
         fields = parse_fields(call.query.get("fieldSelector", ""))
         _check_paths(call.definition, fields)
         if call.route.name:  # a watch on one object's own path
-            fields = _only(call.route.name, fields)
+            term = FieldTerm(_NAME, call.route.name)
+            if fields and term not in fields:
+                raise BadRequest("fieldSelector metadata.name doesn't match requested name")
+            fields = fields or (term,)
         of_key = tuple(term for term in fields if term.path in (_NAME, _NAMESPACE))
         of_body = tuple(term for term in fields if term.path not in (_NAME, _NAMESPACE))
         readers = call.definition.field_readers
@@ -366,14 +355,6 @@ class Matcher(msgspec.Struct, frozen=True):
 
 
 _EVERYTHING = Matcher((), (), ())
-
-
-def _only(name: str, fields: tuple[FieldTerm, ...]) -> tuple[FieldTerm, ...]:
-    """The terms with that of the object's name, which must not contradict them. Raises `BadRequest`."""
-    term = FieldTerm(_NAME, name)
-    if fields and term not in fields:
-        raise BadRequest("fieldSelector metadata.name doesn't match requested name")
-    return fields or (term,)
 
 
 def _check_paths(definition: ResourceDefinition, fields: tuple[FieldTerm, ...]) -> None:
