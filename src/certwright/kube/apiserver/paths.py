@@ -145,12 +145,9 @@ class Health:
         if checks is None or (check and check not in checks):
             return None
         if check:
-            problem = await self._problem(check)
-            return (
-                responses.text(500, f"internal server error: {problem}\n")
-                if problem
-                else responses.text(200, "ok")
-            )
+            if problem := await self._problem(check):
+                return responses.text(500, f"internal server error: {problem}\n")
+            return responses.text(200, "ok")
         asked = parse_qs(query, keep_blank_values=True)
         is_verbose, excluded = "verbose" in asked, asked.get("exclude", [])
         gives_reasons = gives_reasons and is_verbose

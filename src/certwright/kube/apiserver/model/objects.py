@@ -16,7 +16,7 @@ from certwright.kube.api.errors import TooLarge
 from certwright.kube.apiserver.base.json_values import Json, encode_sorted
 from certwright.kube.apiserver.base.metadata import MANAGED
 from certwright.kube.apiserver.model.definitions import ResourceDefinition
-from certwright.kube.store.contract import Encode, Row
+from certwright.kube.store.contract import Encode, Key, Row
 from certwright.kube.util.decoders import json_decoder
 
 encode_json = msgspec.json.Encoder().encode
@@ -118,6 +118,11 @@ def columns(obj: Json) -> Encode:
         return encode_json(written), body
 
     return encode
+
+
+def unstored(key: Key, obj: Json) -> Row:
+    """The result of a dry run: the row that would have been written."""
+    return Row(key, 0, encode_json(obj["metadata"]), body_of(obj))
 
 
 def tombstone(row: Row) -> Encode:

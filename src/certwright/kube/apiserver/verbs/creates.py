@@ -207,7 +207,7 @@ async def _store_new(backend: Backend, call: Call, obj: Json) -> Row:
     if call.dry_run:
         if (current := await backend.store.latest(key)) is not None:
             raise _taken(call.definition, obj["metadata"], current)
-        return unstored(key, obj)
+        return objects.unstored(key, obj)
     if call.verb != "patch" and is_revision(obj["metadata"].get("resourceVersion", "")):
         # An apply that creates may name the revision of a deleted object.
         raise ApiError("resourceVersion should not be set on objects to be created")
@@ -222,8 +222,3 @@ async def _store_new(backend: Backend, call: Call, obj: Json) -> Row:
 def is_revision(text: str) -> bool:
     """Whether a resourceVersion names a revision, which no new object has."""
     return text.isascii() and text.isdecimal() and 0 < int(text) < 2**64
-
-
-def unstored(key: Key, obj: Json) -> Row:
-    """The result of a dry run: the row that would have been written."""
-    return Row(key, 0, objects.encode_json(obj["metadata"]), objects.body_of(obj))

@@ -278,7 +278,7 @@ def shown(call: Call, obj: Json) -> Json:
 
 def _answer(backend: Backend, call: Call, scale: Json) -> Response:
     inner = replace(call, definition=definition())
-    row = updates.unstored(call.key, scale)._replace(
+    row = objects.unstored(call.key, scale)._replace(
         revision=int(scale["metadata"].get("resourceVersion", 0))
     )
     return responses.object_response(inner, row, backend.clock)

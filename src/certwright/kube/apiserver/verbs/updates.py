@@ -36,7 +36,7 @@ from certwright.kube.apiserver.requests.patch import (
     merge_patch,
     strategic_merge,
 )
-from certwright.kube.apiserver.verbs.creates import create_object, unstored
+from certwright.kube.apiserver.verbs.creates import create_object
 from certwright.kube.apiserver.verbs.shaping import (
     Refuse,
     check_address,
@@ -319,7 +319,7 @@ async def _store_update(backend: Backend, call: Call, new: Json, old: Json, row:
         definition.schema.complete(new)
     keep_times(new, old)
     if call.dry_run:
-        return unstored(row.key, new)
+        return objects.unstored(row.key, new)
     columns, is_same = await offload.run(call, lambda: (objects.columns(new), same(new, old)))
     if is_same and objects.is_as_kept(definition, row, new):
         committed = await backend.store.get(row.key)
