@@ -49,7 +49,6 @@ class Refusal(Exception):
         self.retry_after = retry_after
 
     def as_json(self) -> Json:
-        """The problem document."""
         if not self.name:
             return {}
         return {"type": _TYPE + self.name, "detail": self.detail, "status": self.status}
@@ -81,7 +80,6 @@ class Authorization:
 
     @property
     def name(self) -> str:
-        """As it was ordered."""
         return f"*.{self.value}" if self.wildcard else self.value
 
 
@@ -103,7 +101,6 @@ class Order:
 
     @property
     def names(self) -> list[str]:
-        """What was ordered."""
         return [identifier["value"] for identifier in self.payload["identifiers"]]
 
 
@@ -211,7 +208,6 @@ class FakeCa:
 
     @property
     def root_pem(self) -> bytes:
-        """Who signs the certificates."""
         return self._root.public_bytes(Encoding.PEM)
 
     def answer(self, request: Request) -> Response:
@@ -580,7 +576,6 @@ class _Transport:
     ca: FakeCa
 
     async def send(self, request: Request) -> Response:
-        """See `Transport`."""
         return self.ca.answer(request)
 
     async def close(self) -> None:

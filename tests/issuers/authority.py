@@ -30,7 +30,6 @@ class Authority:
 
     @property
     def facts(self) -> CertificateFacts:
-        """What the certificate says."""
         return read_certificate(self.pem)
 
     def secret(self, *above: Authority, ca: Authority | None = None) -> dict[str, bytes]:
@@ -42,7 +41,6 @@ class Authority:
         return data | ({"ca.crt": ca.pem} if ca else {})
 
     def issue(self, name: str, *, is_ca: bool = True, key: PrivateKey | None = None) -> Authority:
-        """One below this one."""
         key = key or generate(KeyPlan.of("ECDSA"))
         csr = build_csr(CsrPlan(common_name=name, is_ca=is_ca), key)
         pem = sign(

@@ -16,13 +16,11 @@ from issuers.authority import Authority, new_root
 
 @pytest.fixture(scope="session")
 def root() -> Authority:
-    """A root CA."""
     return new_root("Root")
 
 
 @pytest.fixture(scope="session")
 def intermediate(root: Authority) -> Authority:
-    """A CA below `root`."""
     return root.issue("Intermediate")
 
 
@@ -58,5 +56,4 @@ def ca_setup() -> Callable[[dict[str, bytes] | None], Setup]:
 
 @pytest.fixture
 def self_setup() -> Setup:
-    """A `selfSigned` issuer."""
     return Setup(SelfSigned(), view(IssuerSpec(self_signed=SelfSignedIssuer())))

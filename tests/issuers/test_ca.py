@@ -325,7 +325,6 @@ class Recorder:
     flows: list[Hashable] = field(default_factory=list)
 
     async def run(self, work: Callable[[], T], flow: Hashable) -> T:
-        """See `Executor`."""
         self.flows.append(flow)
         return work()
 

@@ -64,11 +64,9 @@ class Memory:
         self.used, self.free, self.trims = 70, 0, 0
 
     def resident(self) -> int:
-        """Both together, in bytes."""
         return (self.used + self.free) << 20
 
     def trim(self) -> None:
-        """Return what is free."""
         self.free, self.trims = 0, self.trims + 1
 
 

@@ -353,7 +353,6 @@ def pfx(*parts: bytes, password: str = PASSWORD) -> bytes:
 
 
 def part(*bags: bytes) -> bytes:
-    """Bags without encryption."""
     return der.sequence(der.oid(DATA), der.element(der.CONTEXT_0, der.octets(der.sequence(*bags))))
 
 

@@ -22,7 +22,6 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def certificate_of(key: PrivateKey) -> bytes:
-    """A self-signed certificate, PEM."""
     csr = build_csr(NAMES, key)
     return self_sign(csr, key=key, duration=timedelta(days=1), is_ca=False, usages=(), now=NOW)
 

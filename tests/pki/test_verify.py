@@ -68,7 +68,6 @@ def rsa_key(size: int) -> PrivateKey:
 
 
 def name(common_name: str) -> x509.Name:
-    """A subject."""
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)] if common_name else [])
 
 

@@ -39,7 +39,6 @@ def webroot(path: str) -> dict[str, Any]:
 def rejection_of(
     new: dict[str, Any], old: dict[str, Any] | None = None, policy: OperatorPolicy | None = NOTHING
 ) -> str:
-    """What admission says."""
     return "\n".join(map(str, validate("Issuer", GROUP, new, old, policy)))
 
 

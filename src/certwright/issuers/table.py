@@ -56,11 +56,9 @@ class _Made(Mapping[str, T]):
         return self._make[kind]()
 
     def __iter__(self) -> Iterator[str]:
-        """The types."""
         return iter(self._make)
 
     def __len__(self) -> int:
-        """The number of types."""
         return len(self._make)
 
 

@@ -64,7 +64,6 @@ class HttpsClient:
     async def send(
         self, method: str, url: str, *, body: bytes = b"", headers: tuple[tuple[str, str], ...] = ()
     ) -> HttpAnswer:
-        """See `HttpClient`."""
         target = url
         for _ in range(MOST_REDIRECTS + 1):
             answer = await self._send_once(method, target, body, headers)

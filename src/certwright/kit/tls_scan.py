@@ -88,7 +88,8 @@ async def presented_certificate(address: TlsAddress, *, timeout_s: float) -> byt
     except TimeoutError:
         raise ScanFailed(f"{address} did not answer within {timeout_s:g} s") from None
     except ssl.SSLError as error:
-        raise ScanFailed(f"{address} does not complete a TLS handshake ({_ssl_reason(error)})") from None
+        reason = (error.reason or str(error)).replace("_", " ").lower()
+        raise ScanFailed(f"{address} does not complete a TLS handshake ({reason})") from None
     except (OSError, UnicodeError) as error:
         reason = in_words(error) if isinstance(error, OSError) else "the name is not a host name"
         raise ScanFailed(f"{address} cannot be reached: {reason}") from None
@@ -112,10 +113,6 @@ def _context() -> ssl.SSLContext:
     return context
 
 
-def _ssl_reason(error: ssl.SSLError) -> str:
-    return (error.reason or str(error)).replace("_", " ").lower()
-
-
 async def _begin(protocol: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """Bring the connection to where TLS begins. Raises `ValueError` where the server offers none."""
     match protocol:
@@ -123,12 +120,20 @@ async def _begin(protocol: str, reader: asyncio.StreamReader, writer: asyncio.St
             return
         case "smtp":
             await _smtp_reply(reader, "220", "greet")
-            await _smtp_command(reader, writer, "EHLO localhost", "250")
-            await _smtp_command(reader, writer, "STARTTLS", "220")
+            writer.write(b"EHLO localhost\r\n")
+            await _smtp_reply(reader, "250", "accept EHLO")
+            writer.write(b"STARTTLS\r\n")
+            await _smtp_reply(reader, "220", "accept STARTTLS")
         case "imap":
             await _line(reader)
             writer.write(b"a1 STARTTLS\r\n")
-            await _imap_reply(reader)
+            for _ in range(_MOST_LINES):
+                if (line := await _line(reader)).startswith("a1 "):
+                    break
+            else:
+                raise ValueError("it sends too many lines")
+            if not line.upper().startswith("A1 OK"):
+                raise ValueError("it does not accept STARTTLS")
         case "postgres":
             writer.write(_POSTGRES_SSL_REQUEST)
             if await reader.readexactly(1) != b"S":
@@ -137,29 +142,12 @@ async def _begin(protocol: str, reader: asyncio.StreamReader, writer: asyncio.St
             raise ValueError(f"{protocol!r} is not a known protocol")
 
 
-async def _smtp_command(
-    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, command: str, expected: str
-) -> None:
-    writer.write(f"{command}\r\n".encode())
-    await _smtp_reply(reader, expected, f"accept {command.partition(' ')[0]}")
-
-
 async def _smtp_reply(reader: asyncio.StreamReader, expected: str, action: str) -> None:
     for _ in range(_MOST_LINES):
         line = await _line(reader)
         if not line.startswith(expected):
             raise ValueError(f"it does not {action} as an SMTP server does")
         if line[3:4] != "-":
-            return
-    raise ValueError("it sends too many lines")
-
-
-async def _imap_reply(reader: asyncio.StreamReader) -> None:
-    for _ in range(_MOST_LINES):
-        line = await _line(reader)
-        if line.startswith("a1 "):
-            if not line.upper().startswith("A1 OK"):
-                raise ValueError("it does not accept STARTTLS")
             return
     raise ValueError("it sends too many lines")
 

@@ -13,6 +13,7 @@ import msgspec
 from cryptography import x509
 from cryptography.x509.oid import ObjectIdentifier
 
+from certwright.pki import der
 from certwright.pki.errors import BadName, border
 
 IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -129,25 +130,17 @@ def _other_name(name: OtherName) -> x509.OtherName:
     with border(BadName, f"{name.oid!r} is not an object identifier"):
         oid = ObjectIdentifier(name.oid)
     with border(BadName, f"the other name of type {name.oid} cannot be encoded"):
-        return x509.OtherName(oid, name.der or _utf8_string(name.utf8_value))
+        return x509.OtherName(oid, name.der or der.element(der.UTF8_STRING, name.utf8_value.encode()))
 
 
-def _utf8_string(text: str) -> bytes:
-    # X.690 §8.1.3: one octet of length below 128, else a count of octets and the length in them.
-    value = text.encode()
-    if len(value) < 128:
-        return bytes((0x0C, len(value))) + value
-    length = len(value).to_bytes((len(value).bit_length() + 7) // 8, "big")
-    return bytes((0x0C, 0x80 | len(length))) + length + value
-
-
-def _read_utf8_string(der: bytes) -> str | None:
-    header = 2 + (der[1] & 0x7F if len(der) > 1 and der[1] & 0x80 else 0)
+def _read_other_name(name: x509.OtherName) -> OtherName:
+    oid = name.type_id.dotted_string
     try:
-        text = der[header:].decode()
-    except UnicodeDecodeError:
-        return None
-    return text if _utf8_string(text) == der else None
+        text = der.read(name.value)[0].content.decode()
+    except (ValueError, IndexError):
+        return OtherName(oid, der=name.value)
+    is_text = name.value == der.element(der.UTF8_STRING, text.encode())
+    return OtherName(oid, text) if is_text else OtherName(oid, der=name.value)
 
 
 def check(extension_value: x509.SubjectAlternativeName | None) -> None:
@@ -172,28 +165,13 @@ def read(extension_value: x509.SubjectAlternativeName | None) -> AltNames:
     """The names in an extension; drops those of unsupported types (e.g. a directory name)."""
     if extension_value is None:
         return NO_NAMES
-    dns, ips, uris, emails = [], [], [], []
-    others: list[OtherName] = []
-    for name in extension_value:
-        match name:
-            case x509.DNSName():
-                dns.append(name.value)
-            case x509.IPAddress():
-                ips.append(canonical_ip(str(name.value)))
-            case x509.UniformResourceIdentifier():
-                uris.append(name.value)
-            case x509.RFC822Name():
-                emails.append(name.value)
-            case x509.OtherName():
-                text = _read_utf8_string(name.value)
-                oid = name.type_id.dotted_string
-                others.append(OtherName(oid, der=name.value) if text is None else OtherName(oid, text))
+    values = extension_value.get_values_for_type
     return AltNames(
-        dns_names=tuple(dns),
-        ip_addresses=tuple(ips),
-        uris=tuple(uris),
-        email_addresses=tuple(emails),
-        other_names=tuple(others),
+        dns_names=tuple(values(x509.DNSName)),
+        ip_addresses=tuple(canonical_ip(str(address)) for address in values(x509.IPAddress)),
+        uris=tuple(values(x509.UniformResourceIdentifier)),
+        email_addresses=tuple(values(x509.RFC822Name)),
+        other_names=tuple(map(_read_other_name, values(x509.OtherName))),
     )
 
 

@@ -9,7 +9,7 @@ same places, and by the issuers that sign in this process.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -190,23 +190,17 @@ def _of_solver(solver: Solver, path: str, policy: OperatorPolicy | None) -> Iter
     if policy is None:
         return
     if solver.exec is not None and policy.command_of(solver.exec.command) is None:
-        line = shlex.join(solver.exec.command)
-        shown = quote(line, _LONGEST_SHOWN)
-        known = f" (there are: {', '.join(sorted(policy.exec_solvers))})" if policy.exec_solvers else ""
-        why = (
-            f"`{shown}` is not a program that the operator allows{known}; have certwright started with "
-            f"{EXEC_FLAG} NAME='COMMAND ARGUMENTS', and write NAME or the same command here"
-        )
-        yield Violation(f"{path}.exec.command", line, why, EXEC_FLAG)
+        line, what = shlex.join(solver.exec.command), "program"
+        fix = f"{EXEC_FLAG} NAME='COMMAND ARGUMENTS', and write NAME or the same command here"
+        yield _not_allowed(f"{path}.exec.command", line, what, EXEC_FLAG, policy.exec_solvers, fix)
     lexicon = solver.dns01.lexicon if solver.dns01 is not None else None
     if lexicon is not None and lexicon.provider not in policy.lexicon_providers:
-        what = "provider of dns-lexicon"
-        why = _not_allowed(lexicon.provider, what, LEXICON_FLAG, policy.lexicon_providers)
-        yield Violation(f"{path}.dns01.lexicon.provider", lexicon.provider, why, LEXICON_FLAG)
+        where, what = f"{path}.dns01.lexicon.provider", "provider of dns-lexicon"
+        yield _not_allowed(where, lexicon.provider, what, LEXICON_FLAG, policy.lexicon_providers)
     plugin = solver.dns01.plugin if solver.dns01 is not None else None
     if plugin is not None and plugin.name not in policy.plugins:
-        why = _not_allowed(plugin.name, "plug-in", PLUGIN_FLAG, policy.plugins)
-        yield Violation(f"{path}.dns01.plugin.name", plugin.name, why, PLUGIN_FLAG)
+        where = f"{path}.dns01.plugin.name"
+        yield _not_allowed(where, plugin.name, "plug-in", PLUGIN_FLAG, policy.plugins)
     webroot = solver.http01.webroot if solver.http01 is not None else None
     if webroot is not None and policy.webroot_of(webroot.path) is None:
         shown = quote(webroot.path, _LONGEST_SHOWN)
@@ -217,10 +211,13 @@ def _of_solver(solver: Solver, path: str, policy: OperatorPolicy | None) -> Iter
         yield Violation(f"{path}.http01.webroot.path", webroot.path, why, WEBROOT_FLAG)
 
 
-def _not_allowed(name: str, what: str, flag: str, allowed: Sequence[str]) -> str:
+def _not_allowed(
+    path: str, name: str, what: str, flag: str, allowed: Collection[str], fix: str = ""
+) -> Violation:
     shown = quote(name, _LONGEST_SHOWN)
     known = f" (allowed: {', '.join(sorted(allowed))})" if allowed else ""
-    return (
+    why = (
         f"`{shown}` is not a {what} that the operator allows{known}; have certwright started with "
-        f"{flag} {shlex.quote(shown)}"
+        f"{fix or f'{flag} {shlex.quote(shown)}'}"
     )
+    return Violation(path, name, why, flag)

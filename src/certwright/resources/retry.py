@@ -12,13 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Literal
+from typing import Literal, TypeVar
 
 import msgspec
 
 from certwright.kube.api.meta import Struct
 from certwright.kube.util.decoders import json_decoder
 from certwright.resources.names import CIRCUIT_BREAKER, RETRY
+
+T = TypeVar("T")
 
 FAILED = "The certificate request has failed to complete and will be retried"
 """How the message of Issuing=False begins after a failure, as cert-manager writes it."""
@@ -61,15 +63,18 @@ class RetryRecord(Struct, frozen=True):
 
 def read_retry(annotations: Mapping[str, str]) -> RetryRecord | None:
     """The record; None if it is missing or unreadable."""
-    text = annotations.get(RETRY)
-    if not text:
+    record = _read(annotations, RETRY, RetryRecord)
+    if record is None or not all(map(is_usable, (record.failed_at, record.next_attempt, record.not_before))):
         return None
+    return record
+
+
+def _read(annotations: Mapping[str, str], name: str, kind: type[T]) -> T | None:
+    text = annotations.get(name)
     try:
-        record = json_decoder(RetryRecord).decode(text)
+        return json_decoder(kind).decode(text) if text else None
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
-    moments = (record.failed_at, record.next_attempt, record.not_before)
-    return record if all(map(is_usable, moments)) else None
 
 
 def write_retry(record: RetryRecord | None) -> dict[str, str | None]:
@@ -125,12 +130,8 @@ class BreakerRecord(Struct, frozen=True):
 
 def read_breaker(annotations: Mapping[str, str]) -> BreakerRecord | None:
     """The record; None if it is missing or unreadable: the issuer works, as far as known."""
-    text = annotations.get(CIRCUIT_BREAKER)
-    if not text:
-        return None
-    try:
-        record = json_decoder(BreakerRecord).decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    record = _read(annotations, CIRCUIT_BREAKER, BreakerRecord)
+    if record is None:
         return None
     moments = (record.since, record.next_probe, record.next_attempt, record.not_before, *record.attempts)
     return record if all(map(is_usable, moments)) else None

@@ -21,7 +21,6 @@ PLACES = Directory("https://ca/dir", "https://ca/nonce", "https://ca/account", "
 
 
 def new_key(algorithm: str = "ECDSA", size: int = 0) -> AccountKey:
-    """An account key."""
     return AccountKey(keys.generate(keys.KeyPlan.of(algorithm, size)))
 
 

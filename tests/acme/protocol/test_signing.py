@@ -23,7 +23,6 @@ class CountingWorkshop:
     jobs: int = 0
 
     async def run(self, work: Callable[[], T], flow: Hashable) -> T:
-        """See `Executor`."""
         self.jobs += 1
         return work()
 
@@ -35,7 +34,6 @@ class Pleased:
     asked: list[Request] = field(default_factory=list)
 
     async def send(self, request: Request) -> Response:
-        """See `Transport`."""
         self.asked.append(request)
         return answer(replay_nonce="next")
 

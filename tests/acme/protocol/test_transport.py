@@ -35,7 +35,6 @@ async def listening(seen: list[web.BaseRequest]) -> AsyncIterator[int]:
 
 @pytest.fixture
 async def sender() -> AsyncIterator[Transport]:
-    """A transport over HTTP."""
     transport = HttpTransport(
         TlsOptions(),
         user_agent="certwright/test",

@@ -27,13 +27,11 @@ def asking(uid: str, *names: str, account: str = ACCOUNT, **rest: Any) -> Asking
 
 @pytest.fixture
 def woken() -> list[str]:
-    """Who has been woken."""
     return []
 
 
 @pytest.fixture
 def ledger(woken: list[str]) -> Ledger:
-    """That of Let's Encrypt."""
     return Ledger(LETS_ENCRYPT, woken.append)
 
 

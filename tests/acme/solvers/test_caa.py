@@ -14,7 +14,6 @@ ACCOUNT = "https://ca.example/acct/1"
 
 
 def issue(value: str, tag: str = "issue", flags: int = 0) -> Record:
-    """A record."""
     return Record(flags, tag, value)
 
 

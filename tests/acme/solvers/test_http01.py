@@ -191,7 +191,6 @@ class BothFamilies(NameServers):
     """A name with an A and an AAAA record, both of this machine."""
 
     async def addresses(self, name: str) -> tuple[str, ...]:
-        """See `NameServers`."""
         return ("127.0.0.1", "::1")
 
 

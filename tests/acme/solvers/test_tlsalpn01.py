@@ -30,7 +30,6 @@ async def listener() -> AsyncIterator[tuple[Listener, int]]:
 
 
 def first_message(name: str | None, *protocols: str) -> bytes:
-    """What OpenSSL sends first."""
     context = ssl.create_default_context()
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE

@@ -17,12 +17,10 @@ FOLDER = Path(".well-known/acme-challenge")
 
 
 def read(path: Path) -> str:
-    """What a file holds."""
     return path.read_text()
 
 
 def names_in(folder: Path) -> list[str]:
-    """What a directory holds."""
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
 
 

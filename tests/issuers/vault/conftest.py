@@ -71,13 +71,11 @@ class VaultSetup(Setup):
 
     @property
     def spec(self) -> VaultIssuer:
-        """Its spec."""
         assert self.view.spec.vault is not None
         return self.view.spec.vault
 
 
 def view_of(spec: VaultIssuer) -> IssuerView:
-    """The Issuer `default/vault`."""
     return replace(view(IssuerSpec(vault=spec)), name="vault", uid="uid-vault")
 
 

@@ -101,7 +101,6 @@ class VaultWithAws:
         return document.findtext("{*}GetCallerIdentityResult/{*}Arn") or ""
 
     def forward(self, method: str, path: str, headers: Mapping[str, str], body: bytes) -> tuple[int, bytes]:
-        """OpenBao's answer."""
         kept = {name: value for name, value in headers.items() if name.lower().startswith("x-vault")}
         request = Request(f"{self.bao.url}{path}", body or None, kept, method=method)  # noqa: S310
         context = ssl.create_default_context(cadata=self.bao.ca_pem.decode())
@@ -164,7 +163,6 @@ USER_ARN = f"arn:aws:iam::{ACCOUNT}:user/pod"
 
 @pytest.fixture(scope="module")
 def aws() -> Iterator[Aws]:
-    """STS and IAM."""
     with running_ministack() as running:
         yield running
 
@@ -212,7 +210,6 @@ def ambient(make: MakeSetup, vault: VaultWithAws, aws: Aws, pod: AwsCredentials)
 
 
 def with_method(setup: VaultSetup, **fields: object) -> None:
-    """Change the method."""
     assert setup.spec.auth.aws is not None
     method = msgspec.structs.replace(setup.spec.auth.aws, **fields)
     setup.change(msgspec.structs.replace(setup.spec, auth=VaultAuth(aws=method)))

@@ -321,7 +321,6 @@ class Answering:
         body: bytes = b"",
         headers: tuple[tuple[str, str], ...] = (),
     ) -> HttpAnswer:
-        """See `HttpClient`."""
         del method, body, headers
         self.urls.append(url)
         if isinstance(self.answer, ServerUnreachable):

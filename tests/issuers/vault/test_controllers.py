@@ -25,7 +25,6 @@ USAGES = ("digital signature", "server auth")
 
 
 async def add_issuer(world: LiveWorld, bao: Bao) -> None:
-    """The Issuer `vault`, Ready."""
     role, secret = app_role(bao)
     meta = SecretMeta(name="app-role", namespace="default")
     await world.create(SECRETS, Secret(metadata=meta, data={"secretId": secret.encode()}))
@@ -101,7 +100,6 @@ def request_for(name: str) -> CertificateSigningRequest:
 
 
 async def approved(world: LiveWorld, request: CertificateSigningRequest) -> None:
-    """Create and approve it."""
     await world.create(CERTIFICATE_SIGNING_REQUESTS, request)
     yes = {"type": "Approved", "status": "True", "reason": "KubectlApprove", "message": "by hand"}
     status = {"status": {"conditions": [yes]}}

@@ -30,7 +30,6 @@ PLAN = CsrPlan(common_name="web.example.org", dns_names=("web.example.org", "exa
 
 @pytest.fixture
 def fake() -> Iterator[FakeVenafi]:
-    """A server without orders."""
     with fake_venafi() as venafi:
         yield venafi
 
@@ -64,7 +63,6 @@ class VenafiSetup(Setup):
 
     @property
     def spec(self) -> VenafiIssuer:
-        """Its spec."""
         assert self.view.spec.venafi is not None
         return self.view.spec.venafi
 
@@ -74,7 +72,6 @@ class VenafiSetup(Setup):
         self.view = replace(self.view, generation=self.view.generation + 1, spec=spec)
 
     def crash(self) -> None:
-        """Another process continues."""
         self.issuer = Venafi()
 
     def request_with(self, csr_pem: bytes, plan: CsrPlan = PLAN) -> SigningRequest:
@@ -187,7 +184,6 @@ async def tpp(fake: FakeVenafi) -> AsyncIterator[VenafiSetup]:
 
 @pytest.fixture
 async def cloud(fake: FakeVenafi) -> AsyncIterator[VenafiSetup]:
-    """An issuer of SaaS."""
     created = make_setup("cloud", fake)
     yield created
     for client in created.clients:

@@ -48,7 +48,6 @@ def connect(given: dict[str, Any]) -> Any:
 
 
 def main() -> None:
-    """Do what stdin says."""
     given = json.load(sys.stdin)
     connection = connect(given)
     request = CertificateRequest(

@@ -62,7 +62,6 @@ class Live(World):
 
 @asynccontextmanager
 async def live_world(**options: Any) -> AsyncIterator[Live]:
-    """A running world."""
     world = Live(MemoryStore(), TestClock(START))
     try:
         await world.start_server()

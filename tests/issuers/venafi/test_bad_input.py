@@ -162,7 +162,6 @@ async def test_a_server_without_an_answer(setup: VenafiSetup, raised: type[Serve
         async def send(
             self, method: str, url: str, *, body: bytes = b"", headers: tuple[tuple[str, str], ...] = ()
         ) -> HttpAnswer:
-            """Fail."""
             del method, url, body, headers
             raise raised("https://venafi.example did not answer within 30 s")
 

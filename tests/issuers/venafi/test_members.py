@@ -45,7 +45,6 @@ async def add(world: Live, name: str = "web", **spec: Any) -> None:
 
 
 async def request(world: Live) -> CertificateRequest:
-    """Its request."""
     (only_request,) = (await world.client.list(CERTIFICATE_REQUESTS, "default")).items
     return only_request
 

@@ -65,7 +65,6 @@ class Directory:
     """The URLs in it."""
 
     def __post_init__(self) -> None:
-        """Compute `origins` and `urls`."""
         urls = {self.new_nonce, self.new_account, self.new_order}
         urls |= {self.revoke_cert, self.key_change, self.renewal_info} - {""}
         object.__setattr__(self, "urls", frozenset(urls))

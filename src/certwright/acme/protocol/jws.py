@@ -60,7 +60,6 @@ class AccountKey:
         return cls(load_private_key(pem))
 
     def __repr__(self) -> str:
-        """Without the key."""
         return f"AccountKey({self.algorithm}, thumbprint {self.thumbprint})"
 
     @property

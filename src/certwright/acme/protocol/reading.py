@@ -29,7 +29,9 @@ def read_object(response: Response, what: str) -> Json:
         content = None
     if not isinstance(content, dict):
         # Nothing of the body: it may be an internal page, and tenants read this message.
-        answer = f"answered HTTP status {response.status} with {_media_type(response)}"
+        media_type = response.header("content-type").partition(";")[0].strip()
+        shown = media_type if _MEDIA_TYPE.fullmatch(media_type) else "something"
+        answer = f"answered HTTP status {response.status} with {shown if response.body else 'an empty body'}"
         raise NotAcme(f"{place_of(response.url)} {answer} instead of {what}")
     return content
 
@@ -77,10 +79,3 @@ def location(response: Response, what: str) -> str:
         place = place_of(response.url)
         raise NotAcme(f"{place} answered {response.status} for {what}, but names no Location for it")
     return url
-
-
-def _media_type(response: Response) -> str:
-    media_type = response.header("content-type").partition(";")[0].strip()
-    if not response.body:
-        return "an empty body"
-    return media_type if _MEDIA_TYPE.fullmatch(media_type) else "something"

@@ -365,7 +365,10 @@ class Ledger:
         elif asking.renewal and self.limits.exempts_renewals:
             limiting = the_set
         else:
-            limiting = [Key(published.ORDERS, asking.account), *self._domain_keys(asking), *the_set]
+            limiting = [Key(published.ORDERS, asking.account)]
+            if published.DOMAIN in self.limits.limits:
+                limiting += [Key(published.DOMAIN, name) for name in registered_domains(asking.identifiers)]
+            limiting += the_set
         # Limits learned from refusals apply to every order.
         limiting += [Key(LEARNED, asking.account), Key(LEARNED, asking.uid), *self._learned_of_names(asking)]
         return [key for key in limiting if self.rate(key) is not None], silent
@@ -376,11 +379,6 @@ class Ledger:
             return []
         domains = [Key(LEARNED, _DOMAIN + domain) for domain in registered_domains(asking.identifiers)]
         return [Key(LEARNED, _SET + set_of(asking.identifiers)), *domains]
-
-    def _domain_keys(self, asking: Asking) -> list[Key]:
-        if published.DOMAIN not in self.limits.limits:
-            return []
-        return [Key(published.DOMAIN, domain) for domain in registered_domains(asking.identifiers)]
 
     def _free_at(self, asking: Asking, asked: Iterable[Key], at: int) -> tuple[int, Key | None]:
         """When capacity is free, and the bucket that lacks it now (None: no bucket does)."""
@@ -487,8 +485,12 @@ class Ledger:
         if at - self._lapsed_at >= _LAPSE_EVERY:
             self._lapsed_at = at
             for flight in self.flights.values():
-                if not flight.has_lapsed and at - flight.at > RESERVED_MICROS:
-                    self._lapse(flight)
+                if flight.has_lapsed or at - flight.at <= RESERVED_MICROS:
+                    continue
+                flight.has_lapsed = True
+                for key in flight.held:
+                    self.bucket(key).held = max(0, self.bucket(key).held - 1)
+                    self.lines.call(key)
         if at - self._tidied_at >= _TIDY_EVERY:
             self._tidied_at = at
             for key, bucket in list(self.buckets.items()):
@@ -496,12 +498,6 @@ class Ledger:
                 if key not in self.lines and (rate is None or bucket.is_idle(rate, at)):
                     del self.buckets[key]
                     self.paces.pop(key, None)
-
-    def _lapse(self, flight: Flight) -> None:
-        flight.has_lapsed = True
-        for key in flight.held:
-            self.bucket(key).held = max(0, self.bucket(key).held - 1)
-            self.lines.call(key)
 
     # --- reports of the CA -------------------------------------------------------------------------------
 

@@ -117,22 +117,6 @@ class CheckSettings(msgspec.Struct, frozen=True, kw_only=True):
     authority_port: int = 53
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Updating:
-    """Configuration of dynamic DNS updates: enough to make an `Rfc2136` in any process.
-
-    `server` is host and port of the primary server; `servers` are the name servers that resolve zones and
-    aliases, at `authority_port` for their own zones. `tsig` is the name, secret and algorithm of the key.
-    """
-
-    server: tuple[str, int]
-    servers: tuple[str, ...] = ()
-    authority_port: int = 53
-    tsig: tuple[str, str, str] | None = field(default=None, repr=False)
-    tcp: bool = False
-    follow: bool = False
-
-
 class Check(Protocol):
     """A self-check. MUST NOT raise for network failures, and MUST have a timeout."""
 

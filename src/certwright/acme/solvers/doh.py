@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import dns.exception
 import dns.message
@@ -20,9 +20,6 @@ import dns.query
 from certwright.acme.solvers.datagrams import LARGEST, parse_response
 from certwright.kube.util.connections import proxy_for, tls_context
 from certwright.kube.util.encoding import in_words, one_line
-
-if TYPE_CHECKING:
-    pass
 
 _TYPE: Final = "application/dns-message"
 _HEADERS: Final = {"content-type": _TYPE, "accept": _TYPE, "accept-encoding": "identity"}

@@ -67,7 +67,12 @@ class PlainServer(NamedTuple):
         return f"{self.host}:{self.port}"
 
     async def exchange(self, message: dns.message.Message, timeout_s: float) -> dns.message.Message:
-        return await exchange(message, await _address(self.host), self.port, timeout_s)
+        try:
+            address = str(ipaddress.ip_address(self.host))
+        except ValueError:
+            resolved = await asyncio.get_running_loop().getaddrinfo(self.host, None)
+            address = str(resolved[0][4][0])
+        return await exchange(message, address, self.port, timeout_s)
 
 
 class Unreached(NotYet, frozen=True):
@@ -107,7 +112,10 @@ class NameServers:
     def __init__(
         self, servers: Sequence[str] = (), *, authority_port: int = DNS_PORT, over_https: bool = False
     ) -> None:
-        self._servers = tuple(_server(server, over_https=over_https) for server in servers)
+        self._servers: tuple[PlainServer | DohServer, ...] = tuple(
+            _doh_server(text) if over_https and is_over_https(text) else PlainServer(*parse_server(text))
+            for text in servers
+        )
         self._authority_port = authority_port
         self._zones: Recent[str, str] = Recent(_REMEMBERED_S)
         self._authorities: Recent[str, Zone] = Recent(_REMEMBERED_S)
@@ -177,7 +185,14 @@ class NameServers:
         hosts = sorted(value.rstrip(".") for value in answer.values)
         if not hosts:
             raise LookupFailed(f"the zone {zone} names no name servers")
-        resolved = await asyncio.gather(*(_or_none(self.addresses(host)) for host in hosts))
+
+        async def known_addresses(host: str) -> tuple[str, ...]:
+            try:
+                return await self.addresses(host)
+            except LookupFailed:
+                return ()
+
+        resolved = await asyncio.gather(*map(known_addresses, hosts))
         servers = tuple(
             (host, addresses) for host, addresses in zip(hosts, resolved, strict=True) if addresses
         )
@@ -211,11 +226,9 @@ class NameServers:
         raise LookupFailed("; ".join(failures) or "no name server is configured")
 
 
-def _server(text: str, *, over_https: bool) -> PlainServer | DohServer:
-    if over_https and is_over_https(text):
-        check_recursive_server(text)
-        return DohServer(text)
-    return PlainServer(*parse_server(text))
+def _doh_server(text: str) -> DohServer:
+    check_recursive_server(text)
+    return DohServer(text)
 
 
 def _system_servers() -> tuple[PlainServer, ...]:
@@ -240,16 +253,6 @@ async def _query(question: dns.message.Message, server: PlainServer | DohServer)
             f"{asked.name.to_text(omit_final_dot=True)}"
         )
     return reply
-
-
-async def _address(host: str) -> str:
-    try:
-        return str(ipaddress.ip_address(host))
-    except ValueError:
-        pass
-    loop = asyncio.get_running_loop()
-    resolved = await loop.getaddrinfo(host, None)
-    return str(resolved[0][4][0])
 
 
 def _answer(reply: dns.message.Message, name: str, kind: dns.rdatatype.RdataType, server: str) -> Answer:
@@ -307,13 +310,6 @@ def _negative_ttl(reply: dns.message.Message) -> timedelta:
             # RFC 2308 §5: the lesser of the record's TTL and the SOA's minimum.
             return timedelta(seconds=min(rrset.ttl, rrset[0].minimum))
     return timedelta(0)
-
-
-async def _or_none(asked: Awaitable[T]) -> T | None:
-    try:
-        return await asked
-    except LookupFailed:
-        return None
 
 
 async def resolved_record(task: Task, names: NameServers, *, follow: bool) -> str:

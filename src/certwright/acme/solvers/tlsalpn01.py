@@ -27,7 +27,7 @@ EXTENSION = x509.ObjectIdentifier(ACME_IDENTIFIER_OID)
 _OCTETS_32 = b"\x04\x20"
 _HANDSHAKE_RECORD = b"\x16\x03"
 _CLIENT_HELLO = 1
-_SERVER_NAME = 0
+_SERVER_NAME = _HOST_NAME = 0
 _PROTOCOLS = 16
 _LARGEST = 64 * 1024
 _LONGEST_FRAGMENT = 2**14
@@ -62,7 +62,12 @@ class Listener:
     ) -> None:
         try:
             async with asyncio.timeout(_TIMEOUT_S):
-                begun, hello = await _first_message(reader)
+                message, hello = ClientHelloReader(), None
+                while hello is None:
+                    if not (more := await reader.read(_CHUNK)):
+                        raise NotTls("the connection ended before the ClientHello did")
+                    hello = message.feed(more)
+            begun = bytes(message.begun)
             context = (
                 await self.shown.wait_for(hello.server_name) if ALPN_PROTOCOL in hello.protocols else None
             )
@@ -80,15 +85,6 @@ class Listener:
                         await there_writer.wait_closed()
         except (OSError, TimeoutError, NotTls, asyncio.IncompleteReadError):
             pass
-
-
-async def _first_message(reader: asyncio.StreamReader) -> tuple[bytes, ClientHello]:
-    message = ClientHelloReader()
-    while more := await reader.read(_CHUNK):
-        hello = message.feed(more)
-        if hello is not None:
-            return bytes(message.begun), hello
-    raise NotTls("the connection ended before the ClientHello did")
 
 
 async def _handshake(
@@ -135,6 +131,10 @@ def challenge_certificate(task: Task) -> tuple[bytes, bytes]:
     """The self-signed certificate of a task and its key, as PEM (RFC 8737 §3, RFC 8738 §6)."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "tls-alpn-01")])
+    try:
+        identifier: x509.GeneralName = x509.IPAddress(ipaddress.ip_address(task.identifier))
+    except ValueError:
+        identifier = x509.DNSName(task.identifier)
     # CAs ignore the dates; far apart, because clocks differ.
     now = datetime.now(UTC)
     built = (
@@ -145,7 +145,7 @@ def challenge_certificate(task: Task) -> tuple[bytes, bytes]:
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - timedelta(days=1))
         .not_valid_after(now + timedelta(days=7))
-        .add_extension(x509.SubjectAlternativeName([_general_name(task.identifier)]), critical=False)
+        .add_extension(x509.SubjectAlternativeName([identifier]), critical=False)
         .add_extension(x509.UnrecognizedExtension(EXTENSION, extension_value(task)), critical=True)
         .sign(key, hashes.SHA256())
     )
@@ -158,13 +158,6 @@ def challenge_certificate(task: Task) -> tuple[bytes, bytes]:
 def extension_value(task: Task) -> bytes:
     """The value of the extension `acmeIdentifier`, which proves control of the name (RFC 8737 §3)."""
     return _OCTETS_32 + tls_digest(task.key)
-
-
-def _general_name(identifier: str) -> x509.GeneralName:
-    try:
-        return x509.IPAddress(ipaddress.ip_address(identifier))
-    except ValueError:
-        return x509.DNSName(identifier)
 
 
 def _context_for(task: Task) -> ssl.SSLContext:
@@ -265,27 +258,19 @@ def _parse(body: bytes) -> ClientHello:
     reader.block(1)  # legacy_session_id
     reader.block(2)  # cipher_suites
     reader.block(1)  # legacy_compression_methods
-    name, protocols = "", tuple[str, ...]()
+    name, protocols = "", list[str]()
     extensions = reader.block(2) if reader else _Reader(b"")
     while extensions:
         kind, content = extensions.number(2), extensions.block(2)
         if kind == _SERVER_NAME and content:
-            name = _server_name(content.block(2)) or name
+            names = content.block(2)
+            while names:
+                name_type, value = names.number(1), names.read(names.number(2))
+                if name_type == _HOST_NAME:
+                    name = value.decode("ascii", errors="replace").lower()
+                    break
         elif kind == _PROTOCOLS and content:
-            protocols = _protocols(content.block(2))
-    return ClientHello(name, protocols)
-
-
-def _server_name(names: _Reader) -> str:
-    while names:
-        kind, value = names.number(1), names.read(names.number(2))
-        if kind == 0:
-            return value.decode("ascii", errors="replace").lower()
-    return ""
-
-
-def _protocols(entries: _Reader) -> tuple[str, ...]:
-    protocols = []
-    while entries:
-        protocols.append(entries.read(entries.number(1)).decode("latin-1"))
-    return tuple(protocols)
+            entries, protocols = content.block(2), []
+            while entries:
+                protocols.append(entries.read(entries.number(1)).decode("latin-1"))
+    return ClientHello(name, tuple(protocols))

@@ -22,11 +22,10 @@ from certwright.acme.solvers.contract import (
     SolverError,
     SolverNotAllowed,
     Unpresented,
-    Updating,
 )
 from certwright.acme.solvers.dns01.hosts.contract import Outside
 from certwright.acme.solvers.dns01.hosts.session import AfterChange, HostedSolver, HostSessions
-from certwright.acme.solvers.dns01.rfc2136 import make_updater
+from certwright.acme.solvers.dns01.rfc2136 import Rfc2136, TsigKey
 from certwright.acme.solvers.dns01.webhook import Webhook
 from certwright.acme.solvers.names import NameServers
 from certwright.acme.solvers.program import Program
@@ -166,15 +165,13 @@ class Solvers:
         get_secret, secrets_in = use.get_secret, use.secrets_in
         follow = spec.cname_strategy == "Follow"
         if spec.rfc2136 is not None:
-            updating = Updating(
-                server=_server(spec.rfc2136.nameserver),
-                servers=tuple(spec.nameservers) or self._options.dns01_nameservers,
-                authority_port=self._options.dns01_authority_port,
-                tsig=await _tsig_key(spec.rfc2136, get_secret),
+            return Rfc2136(
+                _server(spec.rfc2136.nameserver),
+                names,
+                key=await _tsig_key(spec.rfc2136, get_secret),
                 tcp=spec.rfc2136.protocol.upper() == "TCP",
                 follow=follow,
             )
-            return make_updater(updating, names)
         if spec.webhook is not None:
             webhook = spec.webhook
 
@@ -214,7 +211,7 @@ def _server(text: str) -> tuple[str, int]:
         raise SolverError(f"rfc2136.nameserver: {error}") from error
 
 
-async def _tsig_key(spec: RFC2136DNS, get_secret: GetSecret) -> tuple[str, str, str] | None:
+async def _tsig_key(spec: RFC2136DNS, get_secret: GetSecret) -> TsigKey | None:
     reference = spec.tsig_secret_secret_ref
     if reference is None or not spec.tsig_key_name:
         return None
@@ -223,7 +220,7 @@ async def _tsig_key(spec: RFC2136DNS, get_secret: GetSecret) -> tuple[str, str, 
     if not secret:
         what = "does not exist" if data is None else f'has no entry "{reference.key}"'
         raise SolverError(f'Secret "{reference.name}" with the TSIG key {what}')
-    return spec.tsig_key_name, secret.decode(errors="replace"), spec.tsig_algorithm or "HMACMD5"
+    return TsigKey(spec.tsig_key_name, secret.decode(errors="replace"), spec.tsig_algorithm or "HMACMD5")
 
 
 async def call_webhook(

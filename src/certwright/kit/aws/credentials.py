@@ -61,7 +61,6 @@ class AssumedRole(msgspec.Struct, frozen=True, kw_only=True):
     session_name: str = SESSION_NAME
 
     async def fetch(self, tools: AwsTools) -> AwsCredentials:
-        """See `CredentialSource`."""
         form = {"Action": "AssumeRole", "RoleArn": self.role, "RoleSessionName": self.session_name}
         what = f"assume the role {self.role}"
         answer = await _call(self.endpoint, form, what, tools, await self.base.fetch(tools))
@@ -220,7 +219,6 @@ class ContainerEndpoint:
     token: str = field(default="", repr=False)
 
     async def fetch(self, tools: AwsTools) -> AwsCredentials:
-        """See `CredentialSource`."""
         token = self.token
         if self.token_file:
             token = await _read(self.token_file, "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE")
@@ -236,7 +234,6 @@ class InstanceMetadata(msgspec.Struct, frozen=True):
     url: str
 
     async def fetch(self, tools: AwsTools) -> AwsCredentials:
-        """See `CredentialSource`."""
         place, base = "the metadata service of EC2", f"{self.url.rstrip('/')}/latest"
         headers = (("x-aws-ec2-metadata-token-ttl-seconds", str(_SESSION_S)),)
         answer = await _send(tools, _HTTP, "PUT", f"{base}/api/token", headers, place)

@@ -159,7 +159,6 @@ class StaticKeys:
     session_token: str = field(default="", repr=False)
 
     async def fetch(self, tools: AwsTools) -> AwsCredentials:  # noqa: ARG002
-        """See `CredentialSource`."""
         return AwsCredentials(self.access_key_id, self.secret_access_key, self.session_token)
 
 

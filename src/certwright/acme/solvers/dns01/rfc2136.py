@@ -17,7 +17,7 @@ import dns.rdatatype
 import dns.tsig
 import dns.update
 
-from certwright.acme.solvers.contract import SolverError, Task, Updating
+from certwright.acme.solvers.contract import SolverError, Task
 from certwright.acme.solvers.datagrams import exchange, exchange_tcp
 from certwright.acme.solvers.names import NameServers, resolved_record, zone_of
 
@@ -116,7 +116,9 @@ class Rfc2136:
         server = f"{self._host}:{self._port}"
         try:
             address = (await self._names.addresses(self._host))[0]
-            reply = await self._exchange(update, address)
+            # Safe to resend: adding or deleting a value twice has the effect of doing it once.
+            send = exchange_tcp if self._tcp else exchange
+            reply = await send(update, address, self._port, self._timeout_s)
         except (TimeoutError, dns.exception.Timeout):
             message = f"{server} did not answer within {self._timeout_s:g} s (request: {what})"
             raise SolverError(message) from None
@@ -129,18 +131,6 @@ class Rfc2136:
         if reply.rcode() != dns.rcode.NOERROR:
             code = dns.rcode.to_text(reply.rcode())
             raise SolverError(f"{server} refused to {what}: {code}{_HINTS.get(code, '')}")
-
-    async def _exchange(self, update: dns.update.UpdateMessage, address: str) -> dns.message.Message:
-        if self._tcp:
-            return await exchange_tcp(update, address, self._port, self._timeout_s)
-        # Safe to resend: adding or deleting a value twice has the effect of doing it once.
-        return await exchange(update, address, self._port, self._timeout_s)
-
-
-def make_updater(updating: Updating, names: NameServers) -> Rfc2136:
-    """Create a solver that sends dynamic updates. Raises `SolverError` for an invalid TSIG key."""
-    key = TsigKey(*updating.tsig) if updating.tsig is not None else None
-    return Rfc2136(updating.server, names, key=key, tcp=updating.tcp, follow=updating.follow)
 
 
 _HINTS: Final = {

@@ -64,11 +64,7 @@ class Webhook:
         answer = await self._call({"apiVersion": _VERSION, "kind": "ChallengePayload", "request": request})
         response = answer.get("response")
         if not isinstance(response, Mapping) or response.get("success") is not True:
-            raise SolverError(f"the webhook refused {action} for {record}: {_reason(response)}")
-
-
-def _reason(response: object) -> str:
-    status = response.get("status") if isinstance(response, Mapping) else None
-    if not isinstance(status, Mapping):
-        return "it gives no reason"
-    return quote(str(status.get("message") or status.get("reason") or "it gives no reason"))
+            status = response.get("status") if isinstance(response, Mapping) else None
+            status = status if isinstance(status, Mapping) else {}
+            reason = quote(str(status.get("message") or status.get("reason") or "it gives no reason"))
+            raise SolverError(f"the webhook refused {action} for {record}: {reason}")

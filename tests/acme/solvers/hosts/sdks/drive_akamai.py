@@ -25,7 +25,6 @@ class Client:
         self._url = f"{zone}/names/{given['name']}/types/TXT"
 
     def add(self, value: str) -> None:
-        """See `driven.Client`."""
         values = self.values()
         body: dict[str, Any] = {
             "name": self._name,
@@ -37,7 +36,6 @@ class Client:
         send(self._url, json=body).raise_for_status()
 
     def values(self) -> list[str]:
-        """See `driven.Client`."""
         answer = self._session.get(self._url)
         if answer.status_code == 404:
             return []
@@ -46,7 +44,6 @@ class Client:
         return texts
 
     def remove(self) -> None:
-        """See `driven.Client`."""
         self._session.delete(self._url).raise_for_status()
 
 

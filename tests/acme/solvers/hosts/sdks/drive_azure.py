@@ -53,7 +53,6 @@ class Client:
         assert self._client.zones.get(*self._place, **HTTP).name == given["zone"]
 
     def add(self, value: str) -> None:
-        """See `driven.Client`."""
         there = self._read()
         records = list(there.txt_records or []) if there else []
         condition = {"if_match": there.etag} if there else {"if_none_match": "*"}
@@ -63,12 +62,10 @@ class Client:
         )
 
     def values(self) -> list[str]:
-        """See `driven.Client`."""
         there = self._read()
         return ["".join(record.value or []) for record in (there.txt_records or [])] if there else []
 
     def remove(self) -> None:
-        """See `driven.Client`."""
         self._client.record_sets.delete(*self._place, self._name, "TXT", **HTTP)
 
     def _read(self) -> Any:

@@ -22,7 +22,6 @@ class Client:
         self._name = f"{given['name']}."
 
     def add(self, value: str) -> None:
-        """See `driven.Client`."""
         values = self.values()
         changes = self._zone.changes()
         if values:
@@ -33,12 +32,10 @@ class Client:
             changes.reload()
 
     def values(self) -> list[str]:
-        """See `driven.Client`."""
         rrsets = self._zone.list_resource_record_sets()
         return [value for rrset in rrsets if rrset.name == self._name for value in rrset.rrdatas]
 
     def remove(self) -> None:
-        """See `driven.Client`."""
         changes = self._zone.changes()
         changes.delete_record_set(self._zone.resource_record_set(self._name, "TXT", 60, self.values()))
         changes.create()

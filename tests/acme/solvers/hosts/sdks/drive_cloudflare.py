@@ -18,17 +18,14 @@ class Client:
         self._zone: str = zone.id
 
     def add(self, value: str) -> None:
-        """See `driven.Client`."""
         self._client.dns.records.create(
             zone_id=self._zone, type="TXT", name=self._name, content=f'"{value}"', ttl=60
         )
 
     def values(self) -> list[str]:
-        """See `driven.Client`."""
         return [str(record.content) for record in self._records()]
 
     def remove(self) -> None:
-        """See `driven.Client`."""
         for record in self._records():
             self._client.dns.records.delete(record.id, zone_id=self._zone)
 

@@ -19,17 +19,14 @@ class Client:
         assert self._client.domains.get(self._zone, **HTTP)["domain"]["name"] == self._zone
 
     def add(self, value: str) -> None:
-        """See `driven.Client`."""
         relative = self._name.removesuffix(f".{self._zone}")
         body = {"type": "TXT", "name": relative, "data": value, "ttl": 60}
         self._client.domains.create_record(self._zone, body, **HTTP)
 
     def values(self) -> list[str]:
-        """See `driven.Client`."""
         return [record["data"] for record in self._records()]
 
     def remove(self) -> None:
-        """See `driven.Client`."""
         for record in self._records():
             self._client.domains.delete_record(self._zone, record["id"], **HTTP)
 

@@ -24,14 +24,12 @@ class Client:
         self._name = given["name"]
 
     def add(self, value: str) -> None:
-        """See `driven.Client`."""
         values = [*self.values(), f'"{value}"']
         change = self._change("UPSERT", values)
         while change["Status"] == "PENDING":
             change = self._client.get_change(Id=change["Id"])["ChangeInfo"]
 
     def values(self) -> list[str]:
-        """See `driven.Client`."""
         answer = self._client.list_resource_record_sets(
             HostedZoneId=self._zone, StartRecordName=self._name, StartRecordType="TXT"
         )
@@ -43,7 +41,6 @@ class Client:
         ]
 
     def remove(self) -> None:
-        """See `driven.Client`."""
         self._change("DELETE", self.values())
 
     def _change(self, action: str, values: list[str]) -> dict[str, Any]:

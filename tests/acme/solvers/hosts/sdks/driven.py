@@ -28,7 +28,6 @@ class Client(Protocol):
 
 
 def drive(connect: Callable[[Given], Client]) -> None:
-    """Do what stdin says."""
     given = json.load(sys.stdin)
     client = connect(given)
     for value in given["values"]:
