@@ -33,7 +33,7 @@ from cli.calls import AT_WORK, EXAMPLES, PATIENT, Cli, Process, Start
 from issuers.authority import new_root
 from support.acme_proxy import balancing
 from support.etcd import Etcd, running_etcd
-from support.programs import free_port, spawn, stop
+from support.programs import free_port, running
 from support.real import require
 from support.waiting import until_so
 
@@ -581,14 +581,10 @@ def test_the_sample_issuer_signs(
     assert cli("apply", "-f", str(FOLDER / "install.yaml")).status == 0
     command = [sys.executable, str(FOLDER / "issuer.py"), str(tmp_path / "ca.crt"), str(tmp_path / "ca.key")]
     log = tmp_path / "issuer.log"
-    with log.open("wb") as out:
-        process = spawn(command, out, env={"KUBECONFIG": kubeconfig})
-        try:
-            assert cli("apply", "-f", str(FOLDER / "certificate.yaml")).status == 0
-            waited = cli("wait", "certificate", "by-sample", "--for=condition=Ready", *PATIENT)
-            assert waited.status == 0, waited.err + log.read_text()
-        finally:
-            stop(process)
+    with running(command, log, env={"KUBECONFIG": kubeconfig}):
+        assert cli("apply", "-f", str(FOLDER / "certificate.yaml")).status == 0
+        waited = cli("wait", "certificate", "by-sample", "--for=condition=Ready", *PATIENT)
+        assert waited.status == 0, waited.err + log.read_text()
     assert "CN=Sample CA" in cli("inspect", "secret", "by-sample-tls").out
 
 

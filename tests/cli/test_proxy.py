@@ -38,7 +38,7 @@ from cli.calls import AT_WORK, Start
 from support import openbao
 from support.go import GATEWAY_API, folder_of
 from support.pebble import Pebble, running_pebble
-from support.programs import environment_of, free_port, spawn, stop, wait_for_port
+from support.programs import environment_of, free_port, running
 
 _GATEWAY = "gateway.networking.k8s.io"
 INGRESS_CLASSES: Kind[Json] = Kind(
@@ -146,15 +146,9 @@ def running_traefik(
             },
         }
         (folder / "traefik.yaml").write_text(json.dumps(config))
-        log = folder / "log"
-        with log.open("wb") as out:
-            command = [str(program), f"--configFile={folder / 'traefik.yaml'}"]
-            process = spawn(command, out, env={"KUBECONFIG": ""})
-            try:
-                wait_for_port(http_ports[0], process, log)
-                yield
-            finally:
-                stop(process)
+        command = [str(program), f"--configFile={folder / 'traefik.yaml'}"]
+        with running(command, folder / "log", http_ports[0], env={"KUBECONFIG": ""}):
+            yield
 
 
 _WITHIN_S = 60.0

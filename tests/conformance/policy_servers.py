@@ -6,12 +6,9 @@ permission, as an extension server of Kubernetes asks kube-apiserver.
 
 from __future__ import annotations
 
-import contextlib
 import json
-import tempfile
 from collections.abc import AsyncIterator, Iterable, Iterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,8 +25,7 @@ from conformance.daemon import Daemon
 from conformance.peers import Caller, HttpPeer, LocalPeer
 from conformance.servers import until_answered
 from support.connections import all_closed
-from support.oracle import client_context, oracle_flags, running_etcd, write_credentials
-from support.programs import free_port, spawn, stop, tool, wait_for_port
+from support.oracle import Oracle, running_oracle
 
 Json = dict[str, Any]
 NAMESPACE = "team"
@@ -42,41 +38,18 @@ _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _OFF = "NamespaceLifecycle,MutatingAdmissionWebhook,ValidatingAdmissionWebhook"
 
 
-@dataclass(frozen=True, slots=True)
-class Reference:
-    """A reference server that is running."""
-
-    url: str
-    certificate_path: Path
-
-
-@contextlib.contextmanager
-def reference_beside(daemon: Daemon) -> Iterator[Reference]:
+def reference_beside(daemon: Daemon) -> AbstractContextManager[Oracle]:
     """The reference server, which reads policies from `daemon` and asks it who may do what."""
-    server = tool("apiextensions-apiserver")
-    with tempfile.TemporaryDirectory(prefix="oracle-") as name:
-        folder = Path(name)
-        ca_path, certificate_path = write_credentials(folder)
-        with running_etcd(folder) as etcd:
-            port, log = free_port(), folder / "server.log"
-            flags = oracle_flags(folder, etcd, port, ca_path, daemon.kubeconfig)
-            own = ["--feature-gates=MutatingAdmissionPolicy=true", f"--disable-admission-plugins={_OFF}"]
-            command = [str(server), *(flag for flag in flags if not flag.startswith("--disable-")), *own]
-            with log.open("wb") as out:
-                process = spawn(command, out)
-                try:
-                    wait_for_port(port, process, log)
-                    yield Reference(f"https://127.0.0.1:{port}", certificate_path)
-                finally:
-                    stop(process)
+    policies = "--feature-gates=MutatingAdmissionPolicy=true"
+    return running_oracle(kubeconfig=daemon.kubeconfig, disabled=_OFF, flags=[policies])
 
 
 @asynccontextmanager
 async def caller_of(
-    reference: Reference, definitions: Iterable[Json], served: Iterable[str] = OURS_SERVED
+    reference: Oracle, definitions: Iterable[Json], served: Iterable[str] = OURS_SERVED
 ) -> AsyncIterator[Caller]:
     """Asks the reference, once it serves these collections."""
-    connector = aiohttp.TCPConnector(ssl=client_context(reference.certificate_path))
+    connector = aiohttp.TCPConnector(ssl=reference.client_tls)
     async with all_closed(), aiohttp.ClientSession(connector=connector) as session:
         caller = Caller(HttpPeer(session, reference.url))
         await _define(caller, definitions, served)

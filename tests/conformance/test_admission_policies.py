@@ -18,7 +18,6 @@ from conformance.policy_servers import (
     NAMESPACE,
     RBAC,
     REQUESTS,
-    Reference,
     apply,
     caller_of,
     granted,
@@ -29,6 +28,7 @@ from conformance.policy_servers import (
 )
 from conformance.servers import until_answered
 from deploy.rights import DEPLOY, helm
+from support.oracle import Oracle
 from support.real import require
 
 Json = dict[str, Any]
@@ -204,14 +204,14 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
 
 
 @pytest.fixture(scope="module")
-def reference(daemon: Daemon) -> Iterator[Reference]:
+def reference(daemon: Daemon) -> Iterator[Oracle]:
     """A reference server that is running."""
     with reference_beside(daemon) as pair:
         yield pair
 
 
 @pytest.fixture
-async def servers(reference: Reference) -> AsyncIterator[dict[str, Caller]]:
+async def servers(reference: Oracle) -> AsyncIterator[dict[str, Caller]]:
     """Our server by itself, our server by policies, the reference by policies."""
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
     async with AsyncExitStack() as stack:
@@ -291,7 +291,7 @@ async def test_no_request_is_stored_with_another_author(servers: dict[str, Calle
                 assert "of the user who creates the request; leave it out" in answer.json["message"]
 
 
-async def test_on_kubernetes_the_author_is_recorded_by_a_policy(daemon: Daemon, reference: Reference) -> None:
+async def test_on_kubernetes_the_author_is_recorded_by_a_policy(daemon: Daemon, reference: Oracle) -> None:
     served = ("v1/ValidatingAdmissionPolicy", "v1beta1/MutatingAdmissionPolicy")
     versions = [
         word for version in served for word in ("--api-versions", f"admissionregistration.k8s.io/{version}")

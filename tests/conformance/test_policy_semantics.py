@@ -28,7 +28,6 @@ from conformance.policy_cases import (
 )
 from conformance.policy_servers import (
     RBAC,
-    Reference,
     apply,
     caller_of,
     granted,
@@ -36,6 +35,7 @@ from conformance.policy_servers import (
     ours,
     reference_beside,
 )
+from support.oracle import Oracle
 from support.real import require
 
 Json = dict[str, Any]
@@ -123,7 +123,7 @@ def surroundings() -> list[Json]:
 
 
 @pytest.fixture(scope="module")
-def reference(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reference]:
+def reference(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Oracle]:
     """A reference that reads policies and parameters from a server of ours, and asks it for permission."""
     require("kubectl")
     with running_daemon(tmp_path_factory.mktemp("semantics"), "--controllers", "") as daemon:
@@ -137,7 +137,7 @@ def _policies() -> list[Json]:
 
 
 @pytest.fixture
-async def servers(reference: Reference) -> AsyncIterator[dict[str, Caller]]:
+async def servers(reference: Oracle) -> AsyncIterator[dict[str, Caller]]:
     """Our server and the reference."""
     async with AsyncExitStack() as stack:
         objects = [*surroundings(), *_policies()]

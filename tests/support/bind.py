@@ -9,19 +9,16 @@ import base64
 import contextlib
 import os
 import secrets
-import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Final
 
-import pytest
 import trustme
 
-from support.programs import free_port, spawn, stop, wait_for
-from support.questions import answers
+from support.programs import free_port
+from support.questions import running_with_zones
 from support.real import require
 
 ALGORITHMS = ("hmac-md5", "hmac-sha1", "hmac-sha224", "hmac-sha256", "hmac-sha384", "hmac-sha512")
@@ -59,17 +56,6 @@ class Bind:
         return f"https://127.0.0.1:{self.https_port}/dns-query"
 
 
-def named() -> str:
-    """The program. Without it the test is skipped, or fails where CI demands it."""
-    path = shutil.which("named") or shutil.which("named", path="/usr/sbin")
-    if path is None:
-        reason = "named is not installed (Debian: bind9)"
-        if os.environ.get("CERTWRIGHT_REQUIRE_REAL") == "1":
-            pytest.fail(f"{reason} (CERTWRIGHT_REQUIRE_REAL=1 demands it)")
-        pytest.skip(reason)
-    return path
-
-
 @contextlib.contextmanager
 def running_bind(
     zones: Sequence[str] = ("example.org",),
@@ -84,7 +70,7 @@ def running_bind(
     Without `signed` anyone may update them, with no TSIG key. With the certificate `pair` it serves DNS over
     HTTPS as well, which is HTTP/2 only.
     """
-    program = named()
+    program = require("named", debian="bind9")
     with tempfile.TemporaryDirectory(prefix="bind-", dir=_MEMORY) as name:
         folder = Path(name)
         # named gives up root where it can; whoever it is then must write the journals.
@@ -102,16 +88,9 @@ def running_bind(
             (folder / "tls.key").chmod(0o644)
         configuration = _configuration(folder, port, keys, zones, signed=signed, https_port=https_port)
         (folder / "named.conf").write_text(configuration)
-        log = folder / "log"
-        with log.open("wb") as out:
-            process = spawn([program, "-g", "-c", str(folder / "named.conf"), "-n", "1"], out)
-            try:
-                # It listens before it has read its zones.
-                for zone in zones:
-                    wait_for(partial(answers, port, zone, "SOA"), process, log, what=f"have the zone {zone}")
-                yield Bind(port, keys, https_port)
-            finally:
-                stop(process)
+        command = [program, "-g", "-c", str(folder / "named.conf"), "-n", "1"]
+        with running_with_zones(command, folder / "log", port, zones):
+            yield Bind(port, keys, https_port)
 
 
 def _configuration(
@@ -209,12 +188,6 @@ def running_knot(zones: Sequence[str] = ("example.org",)) -> Iterator[Knot]:
             zones="\n".join(f"  - domain: {zone}" for zone in zones),
         )
         (folder / "knot.conf").write_text(text)
-        log = folder / "log"
-        with log.open("wb") as out:
-            process = spawn([program, "-c", str(folder / "knot.conf")], out)
-            try:
-                for zone in zones:
-                    wait_for(partial(answers, port, zone, "SOA"), process, log, what=f"have the zone {zone}")
-                yield Knot(port)
-            finally:
-                stop(process)
+        command = [program, "-c", str(folder / "knot.conf")]
+        with running_with_zones(command, folder / "log", port, zones):
+            yield Knot(port)

@@ -19,7 +19,7 @@ from urllib.request import Request, urlopen
 from xml.etree import ElementTree
 
 from certwright.kit.aws.service import AwsCredentials, AwsRequest, SigningScope, sign
-from support.programs import environment_of, free_port, spawn, stop, wait_for_port
+from support.programs import environment_of, free_port, running
 
 ACCOUNT: Final = "000000000000"
 _ROOT: Final = AwsCredentials("test", "test")
@@ -94,7 +94,7 @@ def running_ministack() -> Iterator[Aws]:
     """An emulator of its own."""
     program = environment_of("servers") / "bin" / "ministack"
     with tempfile.TemporaryDirectory(prefix="ministack") as name:
-        log, port = Path(name) / "log", free_port()
+        port = free_port()
         environment = {
             "AUTH": "true",
             "AWS_ACCESS_KEY_ID": _ROOT.access_key_id,
@@ -107,10 +107,5 @@ def running_ministack() -> Iterator[Aws]:
             "SFTP_ENABLED": "0",
             "TMPDIR": name,  # for its PID file, which it leaves behind
         }
-        with log.open("wb") as out:
-            process = spawn([str(program)], out, env=environment)
-            try:
-                wait_for_port(port, process, log)
-                yield Aws(f"http://127.0.0.1:{port}")
-            finally:
-                stop(process)
+        with running([str(program)], Path(name) / "log", port, env=environment):
+            yield Aws(f"http://127.0.0.1:{port}")

@@ -13,7 +13,7 @@ import contextlib
 import ssl
 import tempfile
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,7 +21,7 @@ import trustme
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from support.programs import free_port, spawn, stop, tool, wait_for, wait_for_port
+from support.programs import free_port, running, tool, wait_for
 
 # What the reference cannot have: it knows no namespaces, and nobody serves its webhooks or its policies.
 _NO_ADMISSION = (
@@ -57,14 +57,9 @@ class Oracle:
 def running_etcd(folder: Path) -> Iterator[str]:
     """An etcd of one member, empty; the address that clients use."""
     port, peers = free_port(), free_port()
-    log = folder / "etcd.log"
-    with log.open("wb") as out:
-        process = spawn([str(tool("etcd")), str(folder / "etcd"), str(port), str(peers)], out)
-        try:
-            wait_for_port(port, process, log)
-            yield f"http://127.0.0.1:{port}"
-        finally:
-            stop(process)
+    command = [str(tool("etcd")), str(folder / "etcd"), str(port), str(peers)]
+    with running(command, folder / "etcd.log", port):
+        yield f"http://127.0.0.1:{port}"
 
 
 def write_credentials(folder: Path) -> tuple[Path, Path]:
@@ -93,24 +88,39 @@ def client_context(certificate: Path) -> ssl.SSLContext:
 
 
 @contextlib.contextmanager
-def running_oracle() -> Iterator[Oracle]:
-    """The reference server over an empty etcd; both end with the block."""
+def running_oracle(
+    *, kubeconfig: Path | None = None, disabled: str = _NO_ADMISSION, flags: Sequence[str] = ()
+) -> Iterator[Oracle]:
+    """The reference server over an empty etcd; both end with the block.
+
+    It asks itself, or the server of `kubeconfig`, for policies, namespaces and permission; `disabled` are the
+    admission plug-ins that it then cannot have.
+    """
     server = tool("apiextensions-apiserver")
     with tempfile.TemporaryDirectory(prefix="oracle-") as name:
         folder = Path(name)
         ca_path, certificate_path = write_credentials(folder)
         with running_etcd(folder) as etcd:
-            port, log = free_port(), folder / "server.log"
-            kubeconfig = write_kubeconfig(folder, port, certificate_path)
-            command = [str(server), *oracle_flags(folder, etcd, port, ca_path, kubeconfig)]
-            with log.open("wb") as out:
-                process = spawn(command, out)
-                try:
-                    wait_for_port(port, process, log)
-                    tls = client_context(certificate_path)
-                    yield Oracle(f"https://127.0.0.1:{port}", tls, ca_path, certificate_path, etcd)
-                finally:
-                    stop(process)
+            port = free_port()
+            kubeconfig = kubeconfig or write_kubeconfig(folder, port, certificate_path)
+            command = [
+                str(server),
+                f"--etcd-servers={etcd}",
+                f"--secure-port={port}",
+                "--bind-address=127.0.0.1",
+                f"--client-ca-file={ca_path}",
+                f"--cert-dir={folder}",
+                "--authentication-skip-lookup",
+                "--enable-priority-and-fairness=false",
+                f"--kubeconfig={kubeconfig}",
+                f"--authentication-kubeconfig={kubeconfig}",
+                f"--authorization-kubeconfig={kubeconfig}",
+                f"--disable-admission-plugins={disabled}",
+                *flags,
+            ]
+            with running(command, folder / "server.log", port):
+                tls = client_context(certificate_path)
+                yield Oracle(f"https://127.0.0.1:{port}", tls, ca_path, certificate_path, etcd)
 
 
 def write_kubeconfig(folder: Path, port: int, certificate: Path) -> Path:
@@ -118,23 +128,6 @@ def write_kubeconfig(folder: Path, port: int, certificate: Path) -> Path:
     kubeconfig = folder / "kubeconfig"
     kubeconfig.write_text(_KUBECONFIG.format(port=port, certificate=certificate))
     return kubeconfig
-
-
-def oracle_flags(folder: Path, etcd: str, port: int, ca_path: Path, kubeconfig: Path) -> list[str]:
-    """The command line of a reference server: what it cannot have is switched off."""
-    return [
-        f"--etcd-servers={etcd}",
-        f"--secure-port={port}",
-        "--bind-address=127.0.0.1",
-        f"--client-ca-file={ca_path}",
-        f"--cert-dir={folder}",
-        "--authentication-skip-lookup",
-        "--enable-priority-and-fairness=false",
-        f"--kubeconfig={kubeconfig}",
-        f"--authentication-kubeconfig={kubeconfig}",
-        f"--authorization-kubeconfig={kubeconfig}",
-        f"--disable-admission-plugins={_NO_ADMISSION}",
-    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,22 +169,17 @@ def running_kubernetes(folder: Path, etcd: str) -> Iterator[Kubernetes]:
         "--service-cluster-ip-range=10.96.0.0/16",
         "--disable-admission-plugins=ServiceAccount",
     ]
-    with log.open("wb") as out:
-        process = spawn(command, out)
-        try:
-            url, tls = f"https://127.0.0.1:{port}", client_context(certificate_path)
+    url, tls = f"https://127.0.0.1:{port}", client_context(certificate_path)
 
-            def is_ready() -> bool:
-                # The namespaces are created some time after the server is ready.
-                paths = ("/readyz", "/api/v1/namespaces/default", "/api/v1/namespaces/kube-system")
-                with contextlib.suppress(OSError):
-                    for path in paths:
-                        urllib.request.urlopen(url + path, context=tls, timeout=5).close()  # noqa: S310
-                    return True
-                return False
+    def is_ready() -> bool:
+        # The namespaces are created some time after the server is ready.
+        paths = ("/readyz", "/api/v1/namespaces/default", "/api/v1/namespaces/kube-system")
+        with contextlib.suppress(OSError):
+            for path in paths:
+                urllib.request.urlopen(url + path, context=tls, timeout=5).close()  # noqa: S310
+            return True
+        return False
 
-            wait_for(is_ready, process, log, what="become ready")
-            kubeconfig = write_kubeconfig(folder, port, certificate_path)
-            yield Kubernetes(process.pid, url, kubeconfig)
-        finally:
-            stop(process)
+    with running(command, log) as process:
+        wait_for(is_ready, process, log, what="become ready")
+        yield Kubernetes(process.pid, url, write_kubeconfig(folder, port, certificate_path))

@@ -23,7 +23,7 @@ from typing import Any
 
 import trustme
 
-from support.programs import free_port, spawn, stop, tool, wait_for, wait_for_port
+from support.programs import free_port, running, tool, wait_for
 from support.questions import answers
 from support.real import require
 
@@ -112,14 +112,9 @@ def running_name_server() -> Iterator[NameServer]:
             "-defaultIPv4=127.0.0.1",
             "-defaultIPv6=",
         ]
-        with log.open("wb") as out:
-            process = spawn(command, out)
-            try:
-                wait_for_port(management, process, log)
-                wait_for(lambda: answers(dns, "a.test", "A"), process, log, what="answer")
-                yield NameServer(f"127.0.0.1:{dns}", f"http://127.0.0.1:{management}")
-            finally:
-                stop(process)
+        with running(command, log, management) as process:
+            wait_for(lambda: answers(dns, "a.test", "A"), process, log, what="answer")
+            yield NameServer(f"127.0.0.1:{dns}", f"http://127.0.0.1:{management}")
 
 
 def debian_pebble() -> Path:
@@ -175,15 +170,11 @@ def running_pebble(
             **options,
         }
         (folder / "config.json").write_text(json.dumps({"pebble": configuration}))
-        log = folder / "log"
-        out = stack.enter_context(log.open("wb"))
         command = [str(binary), "-config", str(folder / "config.json")]
         command += ["-dnsserver", names or name_server.address]
-        process = spawn(command, out, env={"PEBBLE_VA_NOSLEEP": "1", **(environment or {})})
-        stack.callback(stop, process)
+        variables = {"PEBBLE_VA_NOSLEEP": "1", **(environment or {})}
         # It begins to listen at both by itself, in any order.
-        for listener in (port, management):
-            wait_for_port(listener, process, log)
+        stack.enter_context(running(command, folder / "log", port, management, env=variables))
         tls = ssl.create_default_context(cadata=authority.cert_pem.bytes().decode())
         yield Pebble(
             directory=f"https://localhost:{port}/dir",

@@ -124,6 +124,21 @@ def stop(process: subprocess.Popen[bytes]) -> None:
         process.stdin.close()
 
 
+@contextlib.contextmanager
+def running(
+    command: Sequence[str], log: Path, *ports: int, env: Mapping[str, str] | None = None
+) -> Iterator[subprocess.Popen[bytes]]:
+    """The program, from when it listens on these ports, as `spawn` starts it; it ends with the block."""
+    with log.open("wb") as out:
+        process = spawn(command, out, env=env)
+        try:
+            for port in ports:
+                wait_for_port(port, process, log)
+            yield process
+        finally:
+            stop(process)
+
+
 def wait_for_port(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
     """Return when the program listens on that TCP port. Raises `RuntimeError` with the end of its log."""
 

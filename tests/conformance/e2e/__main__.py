@@ -22,7 +22,7 @@ import pytest
 from conformance.e2e.chosen import DEVIATIONS, NOT_THERE, SUITES, LeftOut, Suite
 from conformance.e2e.outcome import Outcome, outcome_of
 from conformance.e2e.surroundings import Surroundings, surroundings
-from support.programs import spawn, stop, tool
+from support.programs import running, tool
 
 
 def main() -> int:
@@ -101,12 +101,8 @@ def _run(suite: Suite, left_out: Sequence[LeftOut], around: Surroundings, folder
         "--test.timeout=0",
     ]
     command += [f"--ginkgo.focus={suite.focus}", *(f"--ginkgo.skip={left.pattern}" for left in left_out)]
-    with log.open("wb") as out:
-        process = spawn(command, out)
-        try:
-            status = process.wait()
-        finally:
-            stop(process)
+    with running(command, log) as process:
+        status = process.wait()
     try:
         outcome = outcome_of(suite, report)
     except (OSError, ValueError):

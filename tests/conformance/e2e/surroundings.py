@@ -6,7 +6,6 @@ import contextlib
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,7 @@ from pathlib import Path
 from support.bind import running_bind
 from support.go import GATEWAY_API, folder_of
 from support.pebble import running_pebble
-from support.programs import free_port, spawn, stop
+from support.programs import free_port, running, wait_for
 from support.real import require
 
 _NAMESPACE = "cert-manager"
@@ -30,7 +29,6 @@ _SIGNING_REQUESTS = (
     "certificatesigningrequests-issuer-ca",
     "certificatesigningrequests-issuer-selfsigned",
 )
-_STARTS_WITHIN_S = 60.0
 # Of several profiles Pebble would pick one at random. The blocked name is that of cert-manager's own set-up.
 _PROFILES = {"default": {"description": "90 days", "validityPeriod": 7776000}}
 _BLOCKED = ["google.com"]
@@ -87,24 +85,12 @@ def _certwright(folder: Path, http_port: int, names: str) -> Iterator[Path]:
         *("--dns01-recursive-nameservers", names, "--dns01-recursive-nameservers-only", "true"),
     ]
     log, kubeconfig = folder / "certwright.log", folder / "data" / "kubeconfig"
-    with log.open("wb") as out:
-        process = spawn([sys.executable, "-m", "certwright", "serve", *flags], out)
-        try:
-            _wait_until_ready(process, log)
-            _kubectl(kubeconfig, "create", "namespace", _NAMESPACE)
-            definitions = folder_of(GATEWAY_API) / "config" / "crd" / "standard"
-            _kubectl(kubeconfig, "apply", "--server-side", "-f", str(definitions))
-            yield kubeconfig
-        finally:
-            stop(process)
-
-
-def _wait_until_ready(process: subprocess.Popen[bytes], log: Path) -> None:
-    deadline = time.monotonic() + _STARTS_WITHIN_S
-    while "certwright is ready" not in log.read_text():
-        if process.poll() is not None or time.monotonic() > deadline:
-            raise RuntimeError(f"certwright does not start: {log.read_text()[-2000:]}")
-        time.sleep(0.05)
+    with running([sys.executable, "-m", "certwright", "serve", *flags], log) as process:
+        wait_for(lambda: "certwright is ready" in log.read_text(), process, log, what="become ready")
+        _kubectl(kubeconfig, "create", "namespace", _NAMESPACE)
+        definitions = folder_of(GATEWAY_API) / "config" / "crd" / "standard"
+        _kubectl(kubeconfig, "apply", "--server-side", "-f", str(definitions))
+        yield kubeconfig
 
 
 def _kubectl(kubeconfig: Path, *arguments: str) -> None:

@@ -14,12 +14,11 @@ from conformance.third_party.chart import (
     Cluster,
     install,
     kubeconfig_of,
-    running,
     serve_webhooks,
     wait_until,
 )
 from conformance.third_party.recording import recorded
-from support.programs import free_port, tool
+from support.programs import free_port, running, tool
 
 CHART: Final = Chart(
     module="github.com/cert-manager/approver-policy@v0.28.0",
@@ -52,7 +51,7 @@ def run(folder: Path) -> list[Check]:
             f"--webhook-ca-secret-namespace={NAMESPACE}",
             f"--webhook-ca-secret-name={CHART.ca_secret}",
         ]
-        with running(command, folder / "approver-policy.log", port=webhook_port):
+        with running(command, folder / "approver-policy.log", webhook_port):
             serve_webhooks(cluster, CHART, webhooks)
             return [*_checks(cluster), recording.check(CHART.name, {})]
 

@@ -25,11 +25,10 @@ from conformance.third_party.chart import (
     decoded,
     install,
     kubeconfig_of,
-    running,
     wait_until,
 )
 from issuers.authority import Authority
-from support.programs import free_port, tool
+from support.programs import free_port, running, tool
 
 ARN: Final = "arn:aws:acm-pca:eu-central-1:000000000000:certificate-authority/example"
 
@@ -153,7 +152,7 @@ def run(folder: Path) -> list[Check]:
             f"--health-probe-bind-address=127.0.0.1:{probe_port}",
         ]
         environment = {"AWS_ENDPOINT_URL": ca.url, "AWS_EC2_METADATA_DISABLED": "true"}
-        with running(command, folder / "issuer.log", port=probe_port, env=environment):
+        with running(command, folder / "issuer.log", probe_port, env=environment):
             return _checks(cluster, ca)
 
 

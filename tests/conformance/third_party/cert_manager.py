@@ -26,7 +26,7 @@ from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES, ISSUE
 from conformance.daemon import running_daemon
 from conformance.third_party.chart import Check
 from controllers.scene import make_ca_issuer, make_certificate, make_issuer
-from support.programs import spawn, stop, tool
+from support.programs import running, tool
 
 TWICE_PERCENT: Final = 1.0
 _CONNECTIONS: Final = 8
@@ -69,13 +69,11 @@ class Outcome:
 def run(folder: Path, certificates: int) -> list[Check]:
     """Issue `certificates` with cert-manager's controllers. Raises `TimeoutError`."""
     program = tool("cert-manager-controller", made_by="third-party")
-    log = folder / "cert-manager.log"
-    with running_daemon(folder, "--controllers", "") as daemon, log.open("wb") as out:
-        process = spawn([str(program), str(daemon.kubeconfig)], out)
-        try:
-            return asyncio.run(_issue(daemon.kubeconfig, certificates)).checks
-        finally:
-            stop(process)
+    with (
+        running_daemon(folder, "--controllers", "") as daemon,
+        running([str(program), str(daemon.kubeconfig)], folder / "cert-manager.log"),
+    ):
+        return asyncio.run(_issue(daemon.kubeconfig, certificates)).checks
 
 
 async def _issue(kubeconfig: Path, number: int) -> Outcome:

@@ -12,7 +12,6 @@ import json
 import os
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -21,7 +20,7 @@ import yaml
 
 from certwright.kube.client import kubeconfig
 from conformance.daemon import Daemon
-from support.programs import spawn, stop, tool, wait_for_port
+from support.programs import tool
 from support.real import require
 from support.waiting import until_so
 
@@ -168,20 +167,6 @@ def kubeconfig_of(cluster: Cluster, account: str, *, server: str = "", ca_pem: b
     file = cluster.daemon.kubeconfig.with_name(f"{account}.kubeconfig")
     file.write_bytes(kubeconfig.render(server or access.server, ca_pem or access.ca_pem, token))
     return file
-
-
-@contextmanager
-def running(
-    command: Sequence[str], log: Path, *, port: int, env: Mapping[str, str] | None = None
-) -> Iterator[None]:
-    """The program, from when it listens on that port. `env` is added to its environment."""
-    with log.open("wb") as out:
-        process = spawn(command, out, env=env)
-        try:
-            wait_for_port(port, process, log)
-            yield
-        finally:
-            stop(process)
 
 
 def decoded(secret: dict[str, Any], key: str) -> bytes:

@@ -18,10 +18,9 @@ from conformance.third_party.chart import (
     Cluster,
     decoded,
     kubeconfig_of,
-    running,
     wait_until,
 )
-from support.programs import free_port, tool
+from support.programs import free_port, running, tool
 
 _NAME: Final = "dns-webhook"
 _GROUP: Final = "acme.example.org"
@@ -58,7 +57,7 @@ def run(folder: Path) -> list[Check]:
             f"--tls-cert-file={folder / 'tls.crt'}",
             f"--tls-private-key-file={folder / 'tls.key'}",
         ]
-        with running(command, folder / f"{_NAME}.log", port=port):
+        with running(command, folder / f"{_NAME}.log", port):
             return _checks(cluster, port)
 
 

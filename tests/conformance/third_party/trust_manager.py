@@ -20,13 +20,12 @@ from conformance.third_party.chart import (
     decoded,
     install,
     kubeconfig_of,
-    running,
     serve_webhooks,
     wait_until,
 )
 from conformance.third_party.recording import recorded
 from issuers.authority import new_root
-from support.programs import free_port, tool
+from support.programs import free_port, running, tool
 
 CHART: Final = Chart(
     module="github.com/cert-manager/trust-manager@v0.25.0",
@@ -64,7 +63,7 @@ def run(folder: Path) -> list[Check]:
             f"--webhook-port={webhook_port}",
             f"--webhook-certificate-dir={folder}",
         ]
-        with running(command, folder / "trust-manager.log", port=webhook_port):
+        with running(command, folder / "trust-manager.log", webhook_port):
             serve_webhooks(cluster, CHART, webhooks)
             certificate = Check("the certificate of its webhook, from its own chart, is issued", served)
             return [certificate, *_checks(cluster), recording.check(CHART.name, {})]

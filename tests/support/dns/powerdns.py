@@ -8,7 +8,6 @@ import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import aiohttp
@@ -16,8 +15,8 @@ import dns.message
 import dns.query
 import dns.rdatatype
 
-from support.programs import free_port, spawn, stop, wait_for
-from support.questions import answers
+from support.programs import free_port
+from support.questions import running_with_zones
 from support.real import missing, require
 
 KEY = "powerdns-api-key"
@@ -119,15 +118,9 @@ def running_powerdns(zones: Sequence[str] = ("example.org",)) -> Iterator[PowerD
             run("create-zone", zone, f"ns1.{zone}")
             run("add-record", zone, "ns1", "A", "127.0.0.1")
             run("set-meta", zone, "TSIG-ALLOW-DNSUPDATE", "certwright")
-        log = folder / "log"
-        with log.open("wb") as out:
-            process = spawn([program, f"--config-dir={folder}", "--daemon=no", "--guardian=no"], out)
-            try:
-                for zone in zones:
-                    wait_for(partial(answers, port, zone, "SOA"), process, log, what=f"have the zone {zone}")
-                yield PowerDnsServer(port, api_port)
-            finally:
-                stop(process)
+        command = [program, f"--config-dir={folder}", "--daemon=no", "--guardian=no"]
+        with running_with_zones(command, folder / "log", port, zones):
+            yield PowerDnsServer(port, api_port)
 
 
 def served(server: PowerDnsServer, name: str) -> set[str]:
