@@ -98,8 +98,8 @@ def test_a_row_that_two_events_refer_to_counts_once(steps: list[tuple[str, int, 
         assert log.size <= 10_000
 
 
-def test_the_window_is_bounded_by_count() -> None:
-    log = EventLog(max_events=5)
+def test_the_window_drops_the_oldest_events_first() -> None:
+    log = EventLog(max_bytes=5 * 500)
     log.append([event(revision) for revision in range(1, 21)])
     assert log.oldest("b") == 15
     assert revisions(log.since("b", 15)) == [16, 17, 18, 19, 20]
@@ -108,7 +108,7 @@ def test_the_window_is_bounded_by_count() -> None:
 
 
 def test_a_busy_bucket_does_not_age_a_quiet_one() -> None:
-    log = EventLog(max_events=5)
+    log = EventLog(max_bytes=5 * 500)
     log.append([event(1, "busy"), event(2, "quiet")])
     log.append([event(revision, "busy") for revision in range(3, 7)])
     assert log.oldest("busy") == 1
@@ -136,7 +136,7 @@ def test_undoing_gives_the_oldest_state_of_each_key() -> None:
 
 
 def test_the_last_event_of_a_key_is_known_for_as_long_as_it_is_in_the_window() -> None:
-    log = EventLog(max_events=3)
+    log = EventLog(max_bytes=3 * 500)
     log.append([event(1, name="changed"), event(2, name="old"), event(3, name="changed")])
     changed, old = Key("b", "", "changed"), Key("b", "", "old")
     assert revisions([latest for key in (changed, old) if (latest := log.last(key))]) == [3, 2]

@@ -8,6 +8,7 @@ resourceVersions as integers: Kubernetes API concepts, "Resource versions" (KEP-
 from __future__ import annotations
 
 import logging
+import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Generic, TypeVar
@@ -30,6 +31,9 @@ _log = logging.getLogger(__name__)
 # A tombstone is needed for as long as the response to an own write may come after the watch event of the
 # deletion, which is seconds; this many deletions of one kind in that time do not happen.
 _TOMBSTONES = 1024
+
+# Of objects that all stay decoded.
+_NOT_PACKED: Packing[Any] = Packing(lambda _: b"", lambda _: None)
 
 
 def key_of(obj: Any) -> ObjectKey:
@@ -57,37 +61,6 @@ def parse_revision(text: str) -> int:
         return 0
 
 
-class _PlainObjects(Generic[T]):
-    """Objects without a packing; see `PackedObjects` for the methods."""
-
-    def __init__(self) -> None:
-        self._objects: dict[ObjectKey, T] = {}
-        self.get = self._objects.get
-        self.drop = self._objects.__delitem__
-
-    def __len__(self) -> int:
-        return len(self._objects)
-
-    def __contains__(self, key: ObjectKey) -> bool:
-        return key in self._objects
-
-    def __iter__(self) -> Iterator[ObjectKey]:
-        return iter(self._objects)
-
-    def revision(self, key: ObjectKey) -> int | None:
-        obj = self._objects.get(key)
-        return None if obj is None else revision_of(obj)
-
-    def note(self, _key: ObjectKey) -> int:
-        return 0
-
-    def put(self, key: ObjectKey, obj: T, _revision: int) -> None:
-        self._objects[key] = obj
-
-    def freeze(self) -> Callable[[], Iterator[T]]:
-        return list(self._objects.values()).__iter__
-
-
 class Cache(Generic[T]):
     """Objects by key, and by the values of the `indexers`. With a `packing` idle objects take little memory,
     and some ten microseconds to read."""
@@ -95,8 +68,8 @@ class Cache(Generic[T]):
     def __init__(
         self, indexers: Mapping[str, Indexer[T]] | None = None, *, packing: Packing[T] | None = None
     ) -> None:
-        self._objects: _PlainObjects[T] | PackedObjects[T] = (
-            PackedObjects(packing) if packing is not None else _PlainObjects()
+        self._objects: PackedObjects[T] = (
+            PackedObjects(packing) if packing is not None else PackedObjects(_NOT_PACKED, fresh=math.inf)
         )
         self._indexers = dict(indexers or {})
         self._indexes: dict[str, dict[str, _Bucket]] = {name: {} for name in self._indexers}

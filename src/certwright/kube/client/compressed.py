@@ -58,7 +58,7 @@ class PackedObjects(Generic[T]):
     The `fresh` most recently written objects are kept decoded, and the `read` most recently read packed ones.
     """
 
-    def __init__(self, packing: Packing[T], *, fresh: int | None = None, read: int | None = None) -> None:
+    def __init__(self, packing: Packing[T], *, fresh: float | None = None, read: int | None = None) -> None:
         self._packing = packing
         self._press = Press()
         # Offset of the revision: after one byte with its end, and the note.

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 
 from certwright.kube.store.contract import DamagedRow, Event, Key, Row
-from certwright.kube.store.envelope import BODY, META, Seal
+from certwright.kube.store.envelope import Seal
 
 _log = logging.getLogger(__name__)
 
@@ -65,23 +65,11 @@ class Opener:
         self.damage = damage
 
     def row(self, row: Row) -> Row:
-        """The row. Raises `DamagedRow`, which is recorded."""
-        return self._checked(row, (META, BODY))
-
-    def bare(self, row: Row) -> Row:
-        """The row, without its body. Raises as `row` does."""
-        return self._checked(row, (META,))
-
-    def body(self, row: Row, kept: bytes) -> Row:
-        """The opened row with its body. Raises as `row` does."""
-        return self._checked(row._replace(body=kept), (BODY,))
-
-    def _checked(self, row: Row, parts: tuple[bytes, ...]) -> Row:
+        """The row, of which a part may be open already, or the body be left out (empty). Raises `DamagedRow`,
+        which is recorded."""
         try:
-            if self._seal is not None and row.key.bucket in self._seal.buckets:
-                meta = self._seal.open(row.key, META, row.meta) if META in parts else row.meta
-                body = self._seal.open(row.key, BODY, row.body) if BODY in parts else row.body
-                row = Row(row.key, row.revision, meta, body)
+            if self._seal is not None:
+                row = self._seal.open_row(row)
             if self._check is not None and (problem := self._check(row)):
                 raise DamagedRow(row.key, problem)
         except DamagedRow as error:

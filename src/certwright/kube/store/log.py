@@ -18,7 +18,6 @@ Place = tuple[str, str]
 """(namespace, name): a key within its bucket."""
 
 MAX_BYTES = 8 << 20
-MAX_EVENTS = 20_000
 MAX_HELD_BYTES = 64 << 20
 """Limit of the window in bytes while lists of an older revision are being continued."""
 
@@ -40,7 +39,7 @@ def size_of(event: Event) -> int:
 
 
 class EventLog:
-    """Committed events, the oldest dropped first when there are more than `max_bytes` or `max_events`.
+    """Committed events, the oldest dropped first when there are more than `max_bytes`.
 
     `revision` is the one the store starts at: nothing before it is known. A list that is continued at an
     older revision retains the events since then, up to `max_held_bytes`, so that a slow client can read it to
@@ -52,13 +51,11 @@ class EventLog:
         revision: int = 0,
         *,
         max_bytes: int = MAX_BYTES,
-        max_events: int = MAX_EVENTS,
         max_held_bytes: int = MAX_HELD_BYTES,
     ) -> None:
         self._revision = revision
         self._start = revision
         self._max_bytes = max_bytes
-        self._max_events = max_events
         self._max_held_bytes = max_held_bytes
         self._appended = 0  # bytes of all events so far
         self._continued: dict[int, int] = {}  # revisions of lists, and `_appended` at their last page
@@ -90,18 +87,14 @@ class EventLog:
             self._appended += added
         if events:
             self._revision = events[-1].revision
-        while len(self._all) > self._max_events or self._bytes > self._max_held_bytes:
+        while self._bytes > self._max_held_bytes:
             self._drop_oldest()
         if self._bytes > self._max_bytes:
-            oldest = self._oldest_continued()
+            before = self._appended - self._max_bytes
+            self._continued = {revision: at for revision, at in self._continued.items() if at >= before}
+            oldest = min(self._continued, default=math.inf)
             while self._bytes > self._max_bytes and self._all[0].revision <= oldest:
                 self._drop_oldest()
-
-    def _oldest_continued(self) -> float:
-        """The oldest revision of a list that is being continued; infinite if there is none."""
-        before = self._appended - self._max_bytes
-        self._continued = {revision: at for revision, at in self._continued.items() if at >= before}
-        return min(self._continued, default=math.inf)
 
     def advance(self, revision: int) -> None:
         """Record that up to `revision` no other events happened than those appended."""

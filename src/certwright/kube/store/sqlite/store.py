@@ -370,24 +370,11 @@ class Scan:
 
     def __iter__(self) -> Iterator[Row]:
         """The rows, without bodies if the query has `keep` or `meta_only`."""
-        return self._full_rows() if self._has_bodies else self._bare_rows()
-
-    def _full_rows(self) -> Iterator[Row]:
-        bucket, opened = self._query.bucket, self._opener.row
-        for _, namespace, name, revision, meta, body in self._cursor:
-            try:
-                row = opened(Row(Key(bucket, namespace, name), revision, meta, body))
-            except DamagedRow as error:
-                self.damaged.append(error.key)
-                continue
-            yield row
-
-    def _bare_rows(self) -> Iterator[Row]:
-        bucket, opened = self._query.bucket, self._opener.bare
+        bucket, has_bodies, opened = self._query.bucket, self._has_bodies, self._opener.row
         for rowid, namespace, name, revision, meta, body in self._cursor:
             self._at = (rowid, body)
             try:
-                row = opened(Row(Key(bucket, namespace, name), revision, meta, b""))
+                row = opened(Row(Key(bucket, namespace, name), revision, meta, body if has_bodies else b""))
             except DamagedRow as error:
                 self.damaged.append(error.key)
                 continue
@@ -402,7 +389,7 @@ class Scan:
             # The cursor is still open, so this reads the same snapshot.
             (body,) = self._reader.execute(_BODY, (rowid,)).fetchone()
         try:
-            return self._opener.body(row, body)
+            return self._opener.row(row._replace(body=body))
         except DamagedRow as error:
             self.damaged.append(error.key)
             return None
