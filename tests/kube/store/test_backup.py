@@ -15,10 +15,9 @@ from certwright.kube.store.contract import Damaged, Encode, Key, Row, Store
 from certwright.kube.store.envelope import Seal
 from certwright.kube.store.etcd.backup import dump_etcd
 from certwright.kube.store.etcd.client import Access
-from certwright.kube.store.etcd.store import open_etcd
 from certwright.kube.store.keyring import KEY_BYTES
 from certwright.kube.store.sqlite.backup import dump_sqlite
-from certwright.kube.store.sqlite.store import open_sqlite
+from kube.store.opening import opened, opened_file
 from support.etcd import Etcd
 from support.sealed import SECRETS, Keys, seal_with
 
@@ -86,17 +85,15 @@ def keys() -> Keys:
 
 async def test_a_dump_of_sqlite_under_load_is_of_one_moment(tmp_path: Path, keys: Keys) -> None:
     path, seal = tmp_path / "store.db", seal_with(keys)
-    store = await open_sqlite(path, seal=seal_with(keys))
-    await back_up_under_load(store, dump_sqlite(path, seal), seal, tmp_path / "file")
-    await store.close()
+    async with opened_file(path, seal=seal_with(keys)) as store:
+        await back_up_under_load(store, dump_sqlite(path, seal), seal, tmp_path / "file")
 
 
 async def test_a_dump_of_etcd_under_load_is_of_one_moment(tmp_path: Path, keys: Keys, etcd: Etcd) -> None:
     # Without ticks: the last revision is that of a row.
     access, seal = Access((etcd.member,), tick_after_s=60.0, patience_s=240.0), seal_with(keys)
-    store = await open_etcd(access, seal=seal_with(keys), prefix="/dumped")
-    await back_up_under_load(store, dump_etcd(access, "/dumped", seal), seal, tmp_path / "file")
-    await store.close()
+    async with opened(access, seal=seal_with(keys), prefix="/dumped") as store:
+        await back_up_under_load(store, dump_etcd(access, "/dumped", seal), seal, tmp_path / "file")
 
 
 def test_every_changed_byte_of_a_backup_is_noticed(tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ from certwright.kube.store.contract import Damaged
 from certwright.kube.store.etcd.backup import refilling
 from certwright.kube.store.etcd.client import Access
 from certwright.kube.store.etcd.identity import check_owner
-from certwright.kube.store.etcd.store import open_etcd
 from certwright.kube.store.mark import MarkFile
+from kube.store.opening import opened
 from support.etcd import Etcd
 from support.sealed import Keys, seal_with
 
@@ -29,10 +29,8 @@ class Server:
     async def start(self, owner: str) -> None:
         await check_owner(self.access, self._prefix, owner, self._marks)
         seal = seal_with(KEYS)
-        made = await open_etcd(
-            self.access, seal=seal, prefix=self._prefix, compact_every_s=0, marks=self._marks
-        )
-        await made.close()
+        async with opened(self.access, seal=seal, prefix=self._prefix, marks=self._marks):
+            pass
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import base64
 import os
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -35,6 +35,18 @@ async def server(etcd: Etcd, keys: Keys | None, prefix: str, *, wanted: bool = T
     """The store as one server has it; without keys, one of before. `wanted`: its --encrypt-secrets."""
     seal = None if keys is None else seal_with(keys, wanted=wanted)
     return await open_etcd(Access((etcd.member,), patience_s=120.0), seal=seal, prefix=prefix)
+
+
+@asynccontextmanager
+async def serving(
+    etcd: Etcd, keys: Keys | None, prefix: str, *, wanted: bool = True
+) -> AsyncIterator[EtcdStore]:
+    """As `server`, closed in the end."""
+    store = await server(etcd, keys, prefix, wanted=wanted)
+    try:
+        yield store
+    finally:
+        await store.close()
 
 
 async def write(store: EtcdStore, namespace: str, count: int) -> None:
@@ -79,15 +91,13 @@ async def test_etcds_files_show_nothing(tmp_path: Path, keys: Keys) -> None:
         formats = [put_op(Layout(prefix).format, PLAIN_FORMAT) for prefix in ("/shown", "/other")]
         await client.call(TXN, TxnRequest(success=formats))
         await client.close()
-        store = await server(etcd, keys, "/shown")
-        await write(store, "ns", 20)
-        await store.put(Key("things", "", "plain"), lambda revision: (b"", b"plain as day"))
-        assert files_that_show(tmp_path) == set()
-        await store.close()
-        plain = await server(etcd, None, "/other")
-        await write(plain, "ns", 1)
-        assert files_that_show(tmp_path) != set()
-        await plain.close()
+        async with serving(etcd, keys, "/shown") as store:
+            await write(store, "ns", 20)
+            await store.put(Key("things", "", "plain"), lambda revision: (b"", b"plain as day"))
+            assert files_that_show(tmp_path) == set()
+        async with serving(etcd, None, "/other") as plain:
+            await write(plain, "ns", 1)
+            assert files_that_show(tmp_path) != set()
 
 
 async def test_the_wrong_key_is_refused(etcd: Etcd, keys: Keys) -> None:
@@ -114,66 +124,61 @@ async def test_what_one_server_seals_another_reads_and_watches(etcd: Etcd, keys:
 async def test_the_flag_of_one_server_does_not_decrypt_the_store_of_all(
     etcd: Etcd, keys: Keys, caplog: pytest.LogCaptureFixture
 ) -> None:
-    one = await server(etcd, keys, "/flag")
-    await write(one, "ns", 5)
-    two = await server(etcd, keys, "/flag", wanted=False)
-    assert one.rotation is not None
-    assert two.rotation is not None
-    assert "Secrets stay encrypted in the store, although" in caplog.text
-    assert "Secrets stay encrypted in the store, although" in await warnings_of(two)
-    assert await warnings_of(one) == ""
-    await two.rotation.rotate()  # nor does a new data key
-    await settle(two)
-    assert (await one.rotation.progress()).wanted
-    assert (await two.rotation.progress()).wanted
-    with pytest.raises(
-        Unavailable, match="start all servers of the store with --encrypt-secrets=false first"
-    ):
-        await one.rotation.decrypt()
-    await one.close()
+    async with serving(etcd, keys, "/flag") as one:
+        await write(one, "ns", 5)
+        two = await server(etcd, keys, "/flag", wanted=False)
+        assert one.rotation is not None
+        assert two.rotation is not None
+        assert "Secrets stay encrypted in the store, although" in caplog.text
+        assert "Secrets stay encrypted in the store, although" in await warnings_of(two)
+        assert await warnings_of(one) == ""
+        await two.rotation.rotate()  # nor does a new data key
+        await settle(two)
+        assert (await one.rotation.progress()).wanted
+        assert (await two.rotation.progress()).wanted
+        with pytest.raises(
+            Unavailable, match="start all servers of the store with --encrypt-secrets=false first"
+        ):
+            await one.rotation.decrypt()
     await two.close()
 
 
 async def test_a_store_is_decrypted_by_command_and_its_other_servers_warn(
     etcd: Etcd, keys: Keys, caplog: pytest.LogCaptureFixture
 ) -> None:
-    one = await server(etcd, keys, "/decrypt")
-    two = await server(etcd, keys, "/decrypt", wanted=False)
-    await write(one, "ns", 5)
-    response = await Encryption(two).respond("POST", DECRYPT)
-    assert response is not None
-    await settle(two)
-    assert await warnings_of(two) == ""
-    await one.get(Key(SECRETS, "ns", "000"))
-    expected = "Secrets are NOT encrypted in the store, although this server has --encrypt-secrets=true"
-    assert expected in caplog.text
-    assert expected in await warnings_of(one)
-    assert one.rotation is not None
-    progress = await one.rotation.progress()
-    assert (progress.wanted, progress.settled) == (False, True)
-    assert expected in progress.warning
-    await one.close()
+    async with serving(etcd, keys, "/decrypt") as one:
+        two = await server(etcd, keys, "/decrypt", wanted=False)
+        await write(one, "ns", 5)
+        response = await Encryption(two).respond("POST", DECRYPT)
+        assert response is not None
+        await settle(two)
+        assert await warnings_of(two) == ""
+        await one.get(Key(SECRETS, "ns", "000"))
+        expected = "Secrets are NOT encrypted in the store, although this server has --encrypt-secrets=true"
+        assert expected in caplog.text
+        assert expected in await warnings_of(one)
+        assert one.rotation is not None
+        progress = await one.rotation.progress()
+        assert (progress.wanted, progress.settled) == (False, True)
+        assert expected in progress.warning
     await two.close()
 
 
 async def test_a_server_with_a_new_key_does_not_encrypt_the_store_of_others(etcd: Etcd) -> None:
-    one = await server(etcd, Keys(), "/nokey", wanted=False)
-    await write(one, "ns", 1)
-    newcomer = Keys()
-    with pytest.raises(Damaged, match="are not encrypted, and the keys of a test has no key"):
-        await server(etcd, newcomer, "/nokey")
-    assert newcomer.keys == ()
-    await one.close()
+    async with serving(etcd, Keys(), "/nokey", wanted=False) as one:
+        await write(one, "ns", 1)
+        newcomer = Keys()
+        with pytest.raises(Damaged, match="are not encrypted, and the keys of a test has no key"):
+            await server(etcd, newcomer, "/nokey")
+        assert newcomer.keys == ()
 
 
 async def test_rows_of_before_are_sealed_in_the_background(etcd: Etcd, keys: Keys) -> None:
-    old = await server(etcd, None, "/before")
-    await write(old, "ns", 100)
-    await old.close()
-    store = await server(etcd, keys, "/before")
-    await settle(store)
-    assert [row.body for row in (await store.list(SECRETS)).rows] == [PEM] * 80
-    await store.close()
+    async with serving(etcd, None, "/before") as old:
+        await write(old, "ns", 100)
+    async with serving(etcd, keys, "/before") as store:
+        await settle(store)
+        assert [row.body for row in (await store.list(SECRETS)).rows] == [PEM] * 80
 
 
 async def test_nothing_is_lost_when_one_server_rotates_while_others_write(etcd: Etcd, keys: Keys) -> None:
@@ -187,40 +192,36 @@ async def test_nothing_is_lost_when_one_server_rotates_while_others_write(etcd: 
     await writing
     await one.close()
     await two.close()
-    fresh = await server(etcd, keys, "/rotate")
-    rows = (await fresh.list(SECRETS)).rows
-    assert len(rows) == 320
-    assert {(row.meta, row.body) for row in rows} == {(META, PEM)}
-    await fresh.close()
+    async with serving(etcd, keys, "/rotate") as fresh:
+        rows = (await fresh.list(SECRETS)).rows
+        assert len(rows) == 320
+        assert {(row.meta, row.body) for row in rows} == {(META, PEM)}
 
 
 async def test_a_rotation_that_was_broken_off_goes_on_at_the_next_start(etcd: Etcd, keys: Keys) -> None:
-    store = await server(etcd, keys, "/broken")
-    await write(store, "ns", 100)
-    assert store.rotation is not None
-    await store.rotation.rotate()
-    await store.close()
-    store = await server(etcd, keys, "/broken")
-    await settle(store)
-    assert len((await store.list(SECRETS)).rows) == 80
-    await store.close()
+    async with serving(etcd, keys, "/broken") as store:
+        await write(store, "ns", 100)
+        assert store.rotation is not None
+        await store.rotation.rotate()
+    async with serving(etcd, keys, "/broken") as store:
+        await settle(store)
+        assert len((await store.list(SECRETS)).rows) == 80
 
 
 @pytest.mark.parametrize("change", ["rotate", "rewrap"])
 async def test_a_change_of_the_keys_whose_answer_is_lost_has_happened(
     etcd: Etcd, keys: Keys, lose_an_answer: Callable[[], None], change: str
 ) -> None:
-    store = await server(etcd, keys, f"/lost/{change}")
-    await write(store, "ns", 5)
-    assert store.rotation is not None
-    before = await store.rotation.progress()
-    lose_an_answer()
-    await getattr(store.rotation, change)()
-    await settle(store)
-    after = await store.rotation.progress()
-    assert (before.wrapped_by == after.wrapped_by) == (change == "rotate")
-    assert [row.body for row in (await store.list(SECRETS)).rows] == [PEM] * 4
-    await store.close()
+    async with serving(etcd, keys, f"/lost/{change}") as store:
+        await write(store, "ns", 5)
+        assert store.rotation is not None
+        before = await store.rotation.progress()
+        lose_an_answer()
+        await getattr(store.rotation, change)()
+        await settle(store)
+        after = await store.rotation.progress()
+        assert (before.wrapped_by == after.wrapped_by) == (change == "rotate")
+        assert [row.body for row in (await store.list(SECRETS)).rows] == [PEM] * 4
 
 
 async def test_another_server_that_has_both_keys_follows_to_the_new_one(etcd: Etcd, keys: Keys) -> None:

@@ -19,6 +19,7 @@ import pytest
 from certwright.kube.store.contract import Compacted, Damaged, Key, StoreError
 from certwright.kube.store.keyring import KEY_BYTES, WrongKey, fingerprint
 from certwright.kube.store.sqlite.store import SqliteStore, open_sqlite
+from kube.store.opening import opened_file
 from support.sealed import SECRETS, Keys, seal_with
 
 CHILD = Path(__file__).with_name("rotating_child.py")
@@ -73,28 +74,25 @@ async def until(done: Callable[[], bool], nap: Callable[[], Awaitable[object]]) 
 
 
 async def test_neither_metadata_nor_data_can_be_read_in_the_files(path: Path, keys: Keys) -> None:
-    store = await open_sqlite(path, seal=seal_with(keys))
-    await write(store, 30)
-    await store.put(Key("things", "", "plain"), lambda revision: (b"", b"plain as day"))
-    assert shows(path) == set()
-    page = await store.list(SECRETS)
-    assert {(row.meta, row.body) for row in page.rows} == {(META, PEM)}
-    await store.close()
+    async with opened_file(path, seal=seal_with(keys)) as store:
+        await write(store, 30)
+        await store.put(Key("things", "", "plain"), lambda revision: (b"", b"plain as day"))
+        assert shows(path) == set()
+        page = await store.list(SECRETS)
+        assert {(row.meta, row.body) for row in page.rows} == {(META, PEM)}
     assert shows(path) == set()
     assert shows(path, b"plain as day") == {path.name}
 
 
 async def test_rows_are_there_after_opening_again(path: Path, keys: Keys) -> None:
-    store = await open_sqlite(path, seal=seal_with(keys))
-    await write(store, 3)
-    await store.close()
-    store = await open_sqlite(path, seal=seal_with(keys))
-    row = await store.get(Key(SECRETS, "ns", "001"))
-    assert row is not None
-    assert (row.meta, row.body) == (META, PEM)
-    [first, second] = (await store.list(SECRETS, meta_only=True)).rows
-    assert (first.meta, second.meta, first.body) == (META, META, b"")
-    await store.close()
+    async with opened_file(path, seal=seal_with(keys)) as store:
+        await write(store, 3)
+    async with opened_file(path, seal=seal_with(keys)) as store:
+        row = await store.get(Key(SECRETS, "ns", "001"))
+        assert row is not None
+        assert (row.meta, row.body) == (META, PEM)
+        [first, second] = (await store.list(SECRETS, meta_only=True)).rows
+        assert (first.meta, second.meta, first.body) == (META, META, b"")
 
 
 async def test_the_wrong_key_is_refused_and_the_right_one_named(path: Path, keys: Keys) -> None:
@@ -133,70 +131,61 @@ async def test_a_sealed_store_is_not_opened_without_a_seal(path: Path, keys: Key
     ids=["changed", "of another row", "metadata as body", "cut"],
 )
 async def test_a_row_that_was_tampered_with_does_not_open(path: Path, keys: Keys, tampering: str) -> None:
-    store = await open_sqlite(path, seal=seal_with(keys))
-    await write(store, 2)
-    await store.close()
+    async with opened_file(path, seal=seal_with(keys)) as store:
+        await write(store, 2)
     with closing(sqlite3.connect(path)) as connection:
         connection.execute(tampering)
         connection.commit()
-    store = await open_sqlite(path, seal=seal_with(keys))
-    with pytest.raises(Damaged, match="ns/000 of secrets cannot be read"):
-        await store.get(Key(SECRETS, "ns", "000"))
-    assert await store.get(Key(SECRETS, "ns", "001")) is not None
-    await store.close()
+    async with opened_file(path, seal=seal_with(keys)) as store:
+        with pytest.raises(Damaged, match="ns/000 of secrets cannot be read"):
+            await store.get(Key(SECRETS, "ns", "000"))
+        assert await store.get(Key(SECRETS, "ns", "001")) is not None
 
 
 async def test_of_rows_that_are_not_chosen_only_the_metadata_is_opened(path: Path, keys: Keys) -> None:
-    store = await open_sqlite(path, seal=seal_with(keys))
-    await write(store, 2)
-    await store.close()
+    async with opened_file(path, seal=seal_with(keys)) as store:
+        await write(store, 2)
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("UPDATE rows SET body = meta WHERE name = '000'")
         connection.commit()
-    store = await open_sqlite(path, seal=seal_with(keys))
-    chosen = await store.list(SECRETS, keep=lambda row: row.meta == META and row.key.name != "000")
-    assert [(row.key.name, row.body) for row in chosen.rows] == [("001", PEM)]
-    damaged = await store.list(SECRETS, keep=lambda row: row.key.name == "000")
-    assert (damaged.rows, damaged.damaged) == ([], (Key(SECRETS, "ns", "000"),))
-    await store.close()
+    async with opened_file(path, seal=seal_with(keys)) as store:
+        chosen = await store.list(SECRETS, keep=lambda row: row.meta == META and row.key.name != "000")
+        assert [(row.key.name, row.body) for row in chosen.rows] == [("001", PEM)]
+        damaged = await store.list(SECRETS, keep=lambda row: row.key.name == "000")
+        assert (damaged.rows, damaged.damaged) == ([], (Key(SECRETS, "ns", "000"),))
 
 
 async def test_a_plain_store_of_before_is_sealed_without_new_revisions(path: Path, keys: Keys) -> None:
-    store = await open_sqlite(path)
-    await write(store, 200)
-    before = (await store.list(SECRETS)).rows
-    await store.close()
+    async with opened_file(path) as store:
+        await write(store, 200)
+        before = (await store.list(SECRETS)).rows
     assert shows(path) == {path.name}
-    store = await open_sqlite(path, seal=seal_with(keys))
-    assert shows(path) == set()
-    assert settled(store)
-    assert (await store.list(SECRETS)).rows == before
-    await store.close()
+    async with opened_file(path, seal=seal_with(keys)) as store:
+        assert shows(path) == set()
+        assert settled(store)
+        assert (await store.list(SECRETS)).rows == before
     assert shows(path) == set()
 
 
 async def test_switched_off_rows_are_plain_again_and_no_key_is_needed(path: Path, keys: Keys) -> None:
-    store = await open_sqlite(path, seal=seal_with(keys))
-    await write(store, 5)
-    await store.close()
+    async with opened_file(path, seal=seal_with(keys)) as store:
+        await write(store, 5)
     await (await open_sqlite(path, seal=seal_with(keys, wanted=False))).close()
     assert shows(path) == {path.name}
-    store = await open_sqlite(path)
-    assert [row.body for row in (await store.list(SECRETS)).rows] == [PEM] * 4
-    await store.close()
+    async with opened_file(path) as store:
+        assert [row.body for row in (await store.list(SECRETS)).rows] == [PEM] * 4
 
 
 async def test_what_is_not_sealed_has_no_keys_to_rotate(path: Path) -> None:
     keys = Keys()
-    store = await open_sqlite(path, seal=seal_with(keys, wanted=False))
-    assert store.rotation is not None
-    assert not (await store.rotation.progress()).wanted
-    with pytest.raises(StoreError, match="not encrypted"):
-        await store.rotation.rotate()
-    with pytest.raises(StoreError, match="not encrypted"):
-        await store.rotation.rewrap()
-    assert keys.keys == ()
-    await store.close()
+    async with opened_file(path, seal=seal_with(keys, wanted=False)) as store:
+        assert store.rotation is not None
+        assert not (await store.rotation.progress()).wanted
+        with pytest.raises(StoreError, match="not encrypted"):
+            await store.rotation.rotate()
+        with pytest.raises(StoreError, match="not encrypted"):
+            await store.rotation.rewrap()
+        assert keys.keys == ()
 
 
 async def test_rotation_seals_every_row_anew_while_others_write(
@@ -204,49 +193,45 @@ async def test_rotation_seals_every_row_anew_while_others_write(
 ) -> None:
     caplog.set_level(logging.INFO, "certwright.kube.store.key_rotation")
     seal = seal_with(keys)
-    store = await open_sqlite(path, seal=seal)
-    await write(store, 300)
-    kept = (await store.list(SECRETS)).rows
-    old_ring = set(seal.ring.keys)
-    old = rows_on_disk(path)
-    assert store.rotation is not None
-    await store.rotation.rotate()
-    number = 0
+    async with opened_file(path, seal=seal) as store:
+        await write(store, 300)
+        kept = (await store.list(SECRETS)).rows
+        old_ring = set(seal.ring.keys)
+        old = rows_on_disk(path)
+        assert store.rotation is not None
+        await store.rotation.rotate()
+        number = 0
 
-    async def write_on() -> None:
-        nonlocal number
-        await store.put(Key(SECRETS, "later", f"{number}"), lambda revision: (META, PEM))
-        number += 1
+        async def write_on() -> None:
+            nonlocal number
+            await store.put(Key(SECRETS, "later", f"{number}"), lambda revision: (META, PEM))
+            number += 1
 
-    await until(lambda: settled(store), write_on)
-    assert caplog.messages == [
-        "the data key was replaced; the rows are re-encrypted",
-        "all rows are encrypted as configured, and the former data key is removed",
-    ]
-    assert old_ring.isdisjoint(seal.ring.keys)
-    assert set(rows_on_disk(path)).isdisjoint(old)
-    assert (await store.list(SECRETS, "ns")).rows == kept
-    await store.close()
-    store = await open_sqlite(path, seal=seal_with(keys))
-    assert (await store.list(SECRETS, "ns")).rows == kept
-    assert await store.count(SECRETS, "later") == number
-    await store.close()
+        await until(lambda: settled(store), write_on)
+        assert caplog.messages == [
+            "the data key was replaced; the rows are re-encrypted",
+            "all rows are encrypted as configured, and the former data key is removed",
+        ]
+        assert old_ring.isdisjoint(seal.ring.keys)
+        assert set(rows_on_disk(path)).isdisjoint(old)
+        assert (await store.list(SECRETS, "ns")).rows == kept
+    async with opened_file(path, seal=seal_with(keys)) as store:
+        assert (await store.list(SECRETS, "ns")).rows == kept
+        assert await store.count(SECRETS, "later") == number
 
 
 async def test_rotation_goes_on_after_the_process_was_killed(path: Path, keys: Keys) -> None:
-    store = await open_sqlite(path, seal=seal_with(keys))
-    await write(store, 300)
-    kept = (await store.list(SECRETS)).rows
-    old = rows_on_disk(path)
-    assert store.rotation is not None
-    await store.rotation.rotate()
-    await store.close()  # which stops the work where it is
+    async with opened_file(path, seal=seal_with(keys)) as store:
+        await write(store, 300)
+        kept = (await store.list(SECRETS)).rows
+        old = rows_on_disk(path)
+        assert store.rotation is not None
+        await store.rotation.rotate()
     assert not settled(store)
-    store = await open_sqlite(path, seal=seal_with(keys))
-    assert settled(store)
-    assert set(rows_on_disk(path)).isdisjoint(old)
-    assert (await store.list(SECRETS)).rows == kept
-    await store.close()
+    async with opened_file(path, seal=seal_with(keys)) as store:
+        assert settled(store)
+        assert set(rows_on_disk(path)).isdisjoint(old)
+        assert (await store.list(SECRETS)).rows == kept
 
 
 @pytest.mark.parametrize("turn", range(4))
@@ -255,13 +240,12 @@ async def test_a_process_that_is_killed_while_it_rotates_loses_nothing(
 ) -> None:
     for round_ in range(3):
         names = await asyncio.to_thread(rotate_until_killed, path, keys, f"{turn}-{round_}")
-        store = await open_sqlite(path, seal=seal_with(keys))
-        assert settled(store)
-        rows = {row.key.name: row for row in (await store.list(SECRETS)).rows}
-        assert names <= rows.keys()
-        assert {row.body for row in rows.values()} == {b"x" * 2_000}
-        assert all(row.meta == b"%d" % row.revision for row in rows.values())
-        await store.close()
+        async with opened_file(path, seal=seal_with(keys)) as store:
+            assert settled(store)
+            rows = {row.key.name: row for row in (await store.list(SECRETS)).rows}
+            assert names <= rows.keys()
+            assert {row.body for row in rows.values()} == {b"x" * 2_000}
+            assert all(row.meta == b"%d" % row.revision for row in rows.values())
 
 
 def rotate_until_killed(path: Path, keys: Keys, turn: str) -> set[str]:
@@ -282,15 +266,14 @@ def rotate_until_killed(path: Path, keys: Keys, turn: str) -> set[str]:
 
 
 async def test_the_wrapping_key_is_replaced_without_touching_rows(path: Path, keys: Keys) -> None:
-    store = await open_sqlite(path, seal=seal_with(keys))
-    await write(store, 5)
-    old, before = keys.keys[0], rows_on_disk(path)
-    assert store.rotation is not None
-    await store.rotation.rewrap()
-    assert len(keys.keys) == 1
-    assert keys.keys[0] != old
-    assert rows_on_disk(path) == before
-    await store.close()
+    async with opened_file(path, seal=seal_with(keys)) as store:
+        await write(store, 5)
+        old, before = keys.keys[0], rows_on_disk(path)
+        assert store.rotation is not None
+        await store.rotation.rewrap()
+        assert len(keys.keys) == 1
+        assert keys.keys[0] != old
+        assert rows_on_disk(path) == before
     with pytest.raises(WrongKey):
         await open_sqlite(path, seal=seal_with(Keys(old)))
     await (await open_sqlite(path, seal=seal_with(keys))).close()
@@ -304,45 +287,40 @@ async def test_a_new_key_before_the_old_one_wraps_at_the_next_start(path: Path, 
 
 
 async def test_a_row_that_does_not_open_keeps_the_old_keys(path: Path, keys: Keys) -> None:
-    store = await open_sqlite(path, seal=seal_with(keys))
-    await write(store, 2)
-    await store.close()
+    async with opened_file(path, seal=seal_with(keys)) as store:
+        await write(store, 2)
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("UPDATE rows SET body = meta WHERE name = '000'")
         connection.commit()
     seal = seal_with(keys)
-    store = await open_sqlite(path, seal=seal)
-    assert store.rotation is not None
-    old_ring = set(seal.ring.keys)
-    await store.rotation.rotate()
-    rotation = store.rotation
-    tick = Key("things", "", "tick")
-    await until(lambda: rotation.unreadable > 0, lambda: store.put(tick, lambda revision: (b"", b"")))
-    assert old_ring < set(seal.ring.keys)
-    assert not settled(store)
-    await store.close()
-    store = await open_sqlite(path, seal=seal_with(keys))  # which tries again
-    assert await store.get(Key(SECRETS, "ns", "001")) is not None
-    await store.close()
+    async with opened_file(path, seal=seal) as store:
+        assert store.rotation is not None
+        old_ring = set(seal.ring.keys)
+        await store.rotation.rotate()
+        rotation = store.rotation
+        tick = Key("things", "", "tick")
+        await until(lambda: rotation.unreadable > 0, lambda: store.put(tick, lambda revision: (b"", b"")))
+        assert old_ring < set(seal.ring.keys)
+        assert not settled(store)
+    async with opened_file(path, seal=seal_with(keys)) as store:  # which tries again
+        assert await store.get(Key(SECRETS, "ns", "001")) is not None
 
 
 async def test_a_new_store_can_begin_at_a_later_revision(path: Path, keys: Keys) -> None:
-    store = await open_sqlite(path, seal=seal_with(keys), begin_at=5_000)
-    assert store.revision == 5_000
-    row = await store.put(Key(SECRETS, "ns", "a"), lambda revision: (b"", b""))
-    assert row.revision == 5_001
-    with pytest.raises(Compacted):
-        store.watch(SECRETS, after=4_999)
-    await store.close()
+    async with opened_file(path, seal=seal_with(keys), begin_at=5_000) as store:
+        assert store.revision == 5_000
+        row = await store.put(Key(SECRETS, "ns", "a"), lambda revision: (b"", b""))
+        assert row.revision == 5_001
+        with pytest.raises(Compacted):
+            store.watch(SECRETS, after=4_999)
 
 
 async def test_only_one_rotation_at_a_time(path: Path, keys: Keys) -> None:
-    store = await open_sqlite(path, seal=seal_with(keys))
-    assert store.rotation is not None
-    await store.rotation.rotate()
-    with pytest.raises(StoreError, match="already"):
+    async with opened_file(path, seal=seal_with(keys)) as store:
+        assert store.rotation is not None
         await store.rotation.rotate()
-    await store.close()
+        with pytest.raises(StoreError, match="already"):
+            await store.rotation.rotate()
 
 
 def rows_on_disk(path: Path) -> list[bytes]:

@@ -20,6 +20,7 @@ from certwright.kube.store.contract import Compacted, Damaged, Key, StoreError, 
 from certwright.kube.store.sqlite.file import WAL_BYTES, connect, explain
 from certwright.kube.store.sqlite.store import SqliteStore, open_sqlite
 from conformance.store_words import A, fill, said, saying
+from kube.store.opening import opened_file
 
 CHILD = Path(__file__).with_name("writing_child.py")
 
@@ -33,10 +34,9 @@ def path(tmp_path: Path) -> Path:
 @pytest.fixture
 async def full_path(path: Path) -> Path:
     """A closed store with 200 rows of 10 KB."""
-    store = await open_sqlite(path)
-    for number in range(200):
-        await store.put(Key("things", "ns", f"{number:03}"), lambda revision: (b"m", b"x" * 10_000))
-    await store.close()
+    async with opened_file(path) as store:
+        for number in range(200):
+            await store.put(Key("things", "ns", f"{number:03}"), lambda revision: (b"m", b"x" * 10_000))
     return path
 
 
@@ -58,44 +58,39 @@ def get_bytes(path: Path) -> bytes:
 
 
 async def test_rows_and_revision_are_there_after_opening_again(path: Path) -> None:
-    store = await open_sqlite(path)
-    await fill(store, 3)
-    await store.close()
-    store = await open_sqlite(path)
-    assert said((await store.list("things")).rows) == ["000=old", "001=old", "002=old"]
-    assert store.revision == 3
-    assert (await store.put(A, saying("x"))).revision == 4
-    await store.close()
+    async with opened_file(path) as store:
+        await fill(store, 3)
+    async with opened_file(path) as store:
+        assert said((await store.list("things")).rows) == ["000=old", "001=old", "002=old"]
+        assert store.revision == 3
+        assert (await store.put(A, saying("x"))).revision == 4
 
 
 async def test_revisions_do_not_go_back_when_the_last_row_was_deleted(path: Path) -> None:
-    store = await open_sqlite(path)
-    await store.put(A, saying("x"))
-    await store.delete(A)
-    await store.close()
-    store = await open_sqlite(path)
-    assert store.revision == 2
-    with pytest.raises(Compacted):
-        store.watch("things", after=1)
-    watch = store.watch("things", after=2)
-    row = await store.put(A, saying("y"), expect=0)
-    assert row.revision == 3
-    assert [event.row for event in await watch.next() or ()] == [row]
-    await store.close()
+    async with opened_file(path) as store:
+        await store.put(A, saying("x"))
+        await store.delete(A)
+    async with opened_file(path) as store:
+        assert store.revision == 2
+        with pytest.raises(Compacted):
+            store.watch("things", after=1)
+        watch = store.watch("things", after=2)
+        row = await store.put(A, saying("y"), expect=0)
+        assert row.revision == 3
+        assert [event.row for event in await watch.next() or ()] == [row]
 
 
 async def test_every_acknowledged_write_survives_kill_9(path: Path) -> None:
     acknowledged: dict[str, int] = {}
     for turn in range(3):
         acknowledged |= write_until_killed(path, turn)
-    store = await open_sqlite(path)
-    for name, revision in acknowledged.items():
-        row = await store.get(Key("things", "acknowledged", name))
-        assert row is not None, name
-        assert (row.revision, row.meta, row.body) == (revision, b"%d" % revision, b"x" * 2_000)
-    assert len(set(acknowledged.values())) == len(acknowledged)
-    assert store.revision >= max(acknowledged.values())
-    await store.close()
+    async with opened_file(path) as store:
+        for name, revision in acknowledged.items():
+            row = await store.get(Key("things", "acknowledged", name))
+            assert row is not None, name
+            assert (row.revision, row.meta, row.body) == (revision, b"%d" % revision, b"x" * 2_000)
+        assert len(set(acknowledged.values())) == len(acknowledged)
+        assert store.revision >= max(acknowledged.values())
 
 
 def write_until_killed(path: Path, turn: int) -> dict[str, int]:
@@ -146,10 +141,9 @@ def test_errors_are_explained(code: int, kind: type[StoreError], words: str) -> 
 async def test_files_are_for_their_owner_only_whatever_the_umask(path: Path) -> None:
     before = os.umask(0)
     try:
-        store = await open_sqlite(path)
-        await store.put(A, saying("x"))
-        modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in path.parent.iterdir()}
-        await store.close()
+        async with opened_file(path) as store:
+            await store.put(A, saying("x"))
+            modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in path.parent.iterdir()}
     finally:
         os.umask(before)
     assert modes.keys() >= {"store.db", "store.db-wal", "store.db-shm"}
@@ -158,9 +152,8 @@ async def test_files_are_for_their_owner_only_whatever_the_umask(path: Path) -> 
 
 async def test_a_file_that_others_could_read_is_closed_to_them(full_path: Path) -> None:
     os.chmod(full_path, 0o644)
-    store = await open_sqlite(full_path)
-    assert {stat.S_IMODE(file.stat().st_mode) for file in full_path.parent.iterdir()} == {0o600}
-    await store.close()
+    async with opened_file(full_path):
+        assert {stat.S_IMODE(file.stat().st_mode) for file in full_path.parent.iterdir()} == {0o600}
 
 
 async def test_closing_leaves_one_file_and_nothing_to_recover(full_path: Path) -> None:
@@ -169,10 +162,9 @@ async def test_closing_leaves_one_file_and_nothing_to_recover(full_path: Path) -
 
 
 async def test_a_second_opener_is_refused(path: Path) -> None:
-    store = await open_sqlite(path)
-    with pytest.raises(Unavailable, match=f"in use by another process \\(process {os.getpid()}\\)"):
-        await open_sqlite(path)
-    await store.close()
+    async with opened_file(path):
+        with pytest.raises(Unavailable, match=f"in use by another process \\(process {os.getpid()}\\)"):
+            await open_sqlite(path)
     await (await open_sqlite(path)).close()
 
 
@@ -219,10 +211,9 @@ async def test_a_store_overwritten_with_garbage_is_refused(full_path: Path) -> N
 async def test_damage_in_the_middle_is_told_when_it_is_read(full_path: Path) -> None:
     size = os.stat(full_path).st_size
     put_bytes(full_path, garbage(size // 3), at=size // 3)
-    store = await open_sqlite(full_path)
-    with pytest.raises(Damaged, match="restore it from a backup"):
-        await store.list("things")
-    await store.close()
+    async with opened_file(full_path) as store:
+        with pytest.raises(Damaged, match="restore it from a backup"):
+            await store.list("things")
 
 
 async def test_after_a_refusal_the_file_can_be_moved_away(path: Path) -> None:
@@ -261,18 +252,17 @@ def forty_kilobytes(revision: int) -> tuple[bytes, bytes]:
 
 
 async def test_the_log_stays_small_and_is_written_over(path: Path) -> None:
-    store = await open_sqlite(path)
-    log = path.with_name("store.db-wal")
-    for start in range(0, 800, 50):
-        await asyncio.gather(
-            *(
-                store.put(Key("things", "", f"{start + n}"), lambda revision: (b"", b"x" * 40_000))
-                for n in range(50)
+    async with opened_file(path) as store:
+        log = path.with_name("store.db-wal")
+        for start in range(0, 800, 50):
+            await asyncio.gather(
+                *(
+                    store.put(Key("things", "", f"{start + n}"), lambda revision: (b"", b"x" * 40_000))
+                    for n in range(50)
+                )
             )
-        )
-    assert os.stat(path).st_size > 20_000_000
-    assert os.stat(log).st_size < 2 * WAL_BYTES
-    await store.close()
+        assert os.stat(path).st_size > 20_000_000
+        assert os.stat(log).st_size < 2 * WAL_BYTES
 
 
 def test_commits_wait_for_the_disk(path: Path) -> None:
@@ -282,17 +272,18 @@ def test_commits_wait_for_the_disk(path: Path) -> None:
 
 @pytest.mark.parametrize("size", [10, 5_000, 300_000])
 async def test_a_batch_of_any_number_and_size_is_written_whole(path: Path, size: int) -> None:
-    store = await open_sqlite(path)
-    counts = [1, 2, 5, 31, 63, 64, 65, 200] if size < 100_000 else [1, 5, 9]
-    for count in counts:
-        rows = await asyncio.gather(
-            *(
-                store.put(Key(f"b{count}", "", f"{n:03}"), lambda revision: (b"%d" % revision, b"x" * size))
-                for n in range(count)
+    async with opened_file(path) as store:
+        counts = [1, 2, 5, 31, 63, 64, 65, 200] if size < 100_000 else [1, 5, 9]
+        for count in counts:
+            rows = await asyncio.gather(
+                *(
+                    store.put(
+                        Key(f"b{count}", "", f"{n:03}"), lambda revision: (b"%d" % revision, b"x" * size)
+                    )
+                    for n in range(count)
+                )
             )
-        )
-        assert (await store.list(f"b{count}")).rows == rows
-    await store.close()
+            assert (await store.list(f"b{count}")).rows == rows
 
 
 async def test_bodies_are_not_read_for_metadata_nor_for_rows_that_are_not_chosen(path: Path) -> None:
@@ -305,17 +296,16 @@ async def test_bodies_are_not_read_for_metadata_nor_for_rows_that_are_not_chosen
 async def reopen_and_measure(store: SqliteStore, path: Path) -> None:
     """Read only metadata, or one row of all, from a cold store, and count the bytes that came from it."""
     await store.close()
-    store = await open_sqlite(path)
-    before = bytes_read()
-    page = await store.list("things", meta_only=True)
-    assert [len(row.meta) for row in page.rows] == [600] * 40
-    assert bytes_read() - before < 1_000_000
-    chosen = await store.list("things", keep=lambda row: row.key.name == "17")
-    assert [(row.key.name, len(row.body)) for row in chosen.rows] == [("17", 500_000)]
-    assert bytes_read() - before < 2_000_000
-    await store.list("things")
-    assert bytes_read() - before > 20_000_000
-    await store.close()
+    async with opened_file(path) as store:
+        before = bytes_read()
+        page = await store.list("things", meta_only=True)
+        assert [len(row.meta) for row in page.rows] == [600] * 40
+        assert bytes_read() - before < 1_000_000
+        chosen = await store.list("things", keep=lambda row: row.key.name == "17")
+        assert [(row.key.name, len(row.body)) for row in chosen.rows] == [("17", 500_000)]
+        assert bytes_read() - before < 2_000_000
+        await store.list("things")
+        assert bytes_read() - before > 20_000_000
 
 
 def bytes_read() -> int:

@@ -16,6 +16,7 @@ from certwright.kube.store.sqlite.file import connect
 from certwright.kube.store.sqlite.keys import AbsentKeys, KeyFilter
 from certwright.kube.store.sqlite.store import SqliteStore, open_sqlite
 from conformance.store_words import saying
+from kube.store.opening import opened_file
 from support.waiting import until
 
 
@@ -125,45 +126,42 @@ async def test_rows_from_before_the_start_are_found_at_any_moment(
     path: Path, file: sqlite3.Connection
 ) -> None:
     insert(file, range(1_300))
-    store = await open_sqlite(path)
-    await store.put(key(1_300), saying("new"), expect=0)
-    for _ in range(5):
-        for number in (0, 700, 1_299, 1_300):
-            assert await store.get(key(number)) is not None
-            with pytest.raises(Exists):
-                await store.put(key(number), saying("x"), expect=0)
-        await asyncio.sleep(0.01)
-    await store.close()
+    async with opened_file(path) as store:
+        await store.put(key(1_300), saying("new"), expect=0)
+        for _ in range(5):
+            for number in (0, 700, 1_299, 1_300):
+                assert await store.get(key(number)) is not None
+                with pytest.raises(Exists):
+                    await store.put(key(number), saying("x"), expect=0)
+            await asyncio.sleep(0.01)
 
 
 async def test_a_row_whose_commit_failed_is_neither_there_nor_in_the_way(path: Path) -> None:
-    store = await open_sqlite(path, window_bytes=0)
-    with closing(connect(path)) as other:
-        other.execute("CREATE TRIGGER full BEFORE INSERT ON rows BEGIN SELECT RAISE(ABORT, 'no'); END")
-        with pytest.raises(Unavailable):
-            await store.put(key(1), saying("lost"), expect=0)
-        other.execute("DROP TRIGGER full")
-    assert await store.get(key(1)) is None
-    kept = await store.put(key(1), saying("kept"), expect=0)
-    assert await store.get(key(1)) == kept
-    await store.close()
+    async with opened_file(path, window_bytes=0) as store:
+        with closing(connect(path)) as other:
+            other.execute("CREATE TRIGGER full BEFORE INSERT ON rows BEGIN SELECT RAISE(ABORT, 'no'); END")
+            with pytest.raises(Unavailable):
+                await store.put(key(1), saying("lost"), expect=0)
+            other.execute("DROP TRIGGER full")
+        assert await store.get(key(1)) is None
+        kept = await store.put(key(1), saying("kept"), expect=0)
+        assert await store.get(key(1)) == kept
 
 
 @pytest.mark.parametrize("window_bytes", [0, 5_000])
 async def test_a_store_says_of_every_key_what_was_written_last(path: Path, window_bytes: int) -> None:
-    store = await open_sqlite(path, window_bytes=window_bytes)
-    chosen = random.Random(window_bytes)
-    expected: dict[Key, bytes] = {}
-    for turn in range(40):
-        numbers = chosen.sample(range(60), 12)
-        await asyncio.gather(*(change(store, key(number), expected, f"{turn}") for number in numbers))
-        if turn % 10 == 9:
-            await store.close()
-            store = await open_sqlite(path, window_bytes=window_bytes)
-        for number in range(60):
-            row = await store.get(key(number))
-            assert (row.body if row is not None else None) == expected.get(key(number))
-    await store.close()
+    async with opened_file(path, window_bytes=window_bytes) as store:
+        chosen = random.Random(window_bytes)
+        expected: dict[Key, bytes] = {}
+        for turn in range(40):
+            numbers = chosen.sample(range(60), 12)
+            await asyncio.gather(*(change(store, key(number), expected, f"{turn}") for number in numbers))
+            if turn % 10 == 9:
+                await store.close()
+                store = await open_sqlite(path, window_bytes=window_bytes)
+            for number in range(60):
+                row = await store.get(key(number))
+                assert (row.body if row is not None else None) == expected.get(key(number))
 
 
 async def change(store: SqliteStore, at: Key, expected: dict[Key, bytes], text: str) -> None:

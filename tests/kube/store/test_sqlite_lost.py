@@ -19,6 +19,7 @@ from certwright.kube.store.sqlite.backup import replacing
 from certwright.kube.store.sqlite.file import WAL_BYTES, mark_file
 from certwright.kube.store.sqlite.store import SqliteStore, open_sqlite
 from conformance.store_words import A, fill, saying
+from kube.store.opening import opened_file
 from support.sealed import Keys, seal_with
 from support.waiting import until
 
@@ -34,21 +35,19 @@ def path(tmp_path: Path) -> Path:
 @pytest.fixture
 async def store(path: Path) -> AsyncIterator[SqliteStore]:
     """An open store of five rows."""
-    opened = await open_sqlite(path)
-    await fill(opened, 5)
-    yield opened
-    await opened.close()
+    async with opened_file(path) as opened:
+        await fill(opened, 5)
+        yield opened
 
 
 async def killed(path: Path, copy: Path) -> Path:
     """The files of a store as a crash leaves them, in the folder `copy`: five rows, all in the log."""
-    store = await open_sqlite(path)
-    await fill(store, 5)
-    known = mark_file(path).read()
-    assert known is not None
-    mark_file(path).write(Mark(known.store, store.revision))  # as a second later
-    shutil.copytree(path.parent, copy)
-    await store.close()
+    async with opened_file(path) as store:
+        await fill(store, 5)
+        known = mark_file(path).read()
+        assert known is not None
+        mark_file(path).write(Mark(known.store, store.revision))  # as a second later
+        shutil.copytree(path.parent, copy)
     return copy / path.name
 
 
@@ -128,8 +127,7 @@ async def test_a_store_without_rows_is_refused_where_a_server_has_worked_before(
             await open_sqlite(crashed, expects_rows=mark == "missing")
     for file in crashed.parent.iterdir():
         file.unlink()
-    store = await open_sqlite(crashed, expects_rows=True)
-    await store.close()
+    await (await open_sqlite(crashed, expects_rows=True)).close()
     # One that ended before its first write starts.
     await (await open_sqlite(crashed, expects_rows=True)).close()
 
@@ -151,30 +149,27 @@ async def test_a_log_that_sqlite_itself_has_copied_and_removed_is_not_missed(
 async def test_another_store_in_its_place_is_refused(path: Path, tmp_path: Path) -> None:
     other = tmp_path / "other.db"
     for file in (path, other):
-        store = await open_sqlite(file)
-        await fill(store, 5)
-        await store.close()
+        async with opened_file(file) as store:
+            await fill(store, 5)
     shutil.copy(other, path)
     with pytest.raises(Damaged, match="is not the store that was here before"):
         await open_sqlite(path)
 
 
 async def test_an_older_copy_in_its_place_is_refused(path: Path, tmp_path: Path) -> None:
-    store = await open_sqlite(path)
-    await store.close()
+    async with opened_file(path) as store:
+        pass
     shutil.copy(path, tmp_path / "old")
-    store = await open_sqlite(path)
-    await fill(store, 5)
-    await store.close()
+    async with opened_file(path) as store:
+        await fill(store, 5)
     shutil.copy(tmp_path / "old", path)
     with pytest.raises(Damaged, match="is at revision 0: an older copy"):
         await open_sqlite(path)
 
 
 async def test_a_store_of_a_version_without_marks_gets_one(path: Path) -> None:
-    store = await open_sqlite(path)
-    await fill(store, 5)
-    await store.close()
+    async with opened_file(path) as store:
+        await fill(store, 5)
     mark_file(path).remove()
     with closing(sqlite3.connect(path)) as old, old:
         old.execute("DELETE FROM rows WHERE bucket = '' AND name = 'store'")
@@ -185,9 +180,8 @@ async def test_a_store_of_a_version_without_marks_gets_one(path: Path) -> None:
 
 
 async def test_a_mark_that_cannot_be_read_does_not_keep_a_store_from_starting(path: Path) -> None:
-    store = await open_sqlite(path)
-    await fill(store, 5)
-    await store.close()
+    async with opened_file(path) as store:
+        await fill(store, 5)
     mark_file(path).path.write_text("{")
     assert await rows(path) == 5
     assert mark_file(path).read() is not None
@@ -196,15 +190,13 @@ async def test_a_mark_that_cannot_be_read_does_not_keep_a_store_from_starting(pa
 @pytest.mark.parametrize("force", [False, True])
 async def test_a_restored_store_takes_the_place_of_a_lost_one(path: Path, *, force: bool) -> None:
     seal = seal_with(Keys())
-    store = await open_sqlite(path, seal=seal)
-    await fill(store, 5)
-    await store.close()
+    async with opened_file(path, seal=seal) as store:
+        await fill(store, 5)
     delete(path)
     async with replacing(path, seal, begin_at=100, force=force) as new:
         await new.put(A, saying("restored"))
-    store = await open_sqlite(path, seal=seal)
-    assert (store.revision, await store.count("things")) == (101, 1)
-    await store.close()
+    async with opened_file(path, seal=seal) as store:
+        assert (store.revision, await store.count("things")) == (101, 1)
 
 
 # --- while it is open -------------------------------------------------------------------------------------
@@ -262,14 +254,13 @@ async def test_a_store_that_is_lost_serves_neither_reads_nor_writes(
 
 async def test_what_was_put_in_the_place_of_an_open_store_is_left_alone(path: Path, tmp_path: Path) -> None:
     crashed = await killed(path, tmp_path / "crashed")
-    store = await open_sqlite(path)
-    path.with_name("store.db-wal").unlink()
-    for file in crashed.parent.iterdir():
-        shutil.copy(file, tmp_path / "new")
-        (tmp_path / "new").rename(path.parent / file.name)
-    with pytest.raises(Lost):
-        await store.check()
-    await store.close()
+    async with opened_file(path) as store:
+        path.with_name("store.db-wal").unlink()
+        for file in crashed.parent.iterdir():
+            shutil.copy(file, tmp_path / "new")
+            (tmp_path / "new").rename(path.parent / file.name)
+        with pytest.raises(Lost):
+            await store.check()
     assert await rows(path) == 5
 
 
@@ -284,11 +275,10 @@ async def test_a_checkpoint_does_not_hide_that_the_file_was_emptied(store: Sqlit
 
 
 async def test_a_store_that_is_closed_does_not_fill_a_file_that_was_emptied(path: Path) -> None:
-    store = await open_sqlite(path)
-    await fill(store, 5)
-    await store.check()
-    empty(path)
-    await store.close()
+    async with opened_file(path) as store:
+        await fill(store, 5)
+        await store.check()
+        empty(path)
     with pytest.raises(Damaged, match=r"store\.db is empty"):
         await open_sqlite(path)
 
