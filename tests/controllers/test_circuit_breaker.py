@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from msgspec.structs import replace
 
 from certwright.controllers.backoff import FailedIssuance, Limits, next_attempt
 from certwright.controllers.circuit_breaker import CircuitBreaker, Hold, State
@@ -353,6 +354,26 @@ def test_a_replica_follows_another_through_all_states() -> None:
     assert second.probe_at is not None
     assert second.follow(first.record(now), None, now + MINUTE) == [key(9)]
     assert not second.is_open
+
+
+def test_a_late_event_starts_no_trial_without_a_probe() -> None:
+    breaker, now = broken(), START + MINUTE
+    opened = breaker.record(now)
+    breaker.probed(now, is_answered=True)
+    probed = breaker.record(now)
+    breaker.start_attempt(key(0), now)
+    attempted = breaker.record(now)
+    breaker.failed(key(0), Cause.UNAVAILABLE, now + SECOND)
+    failed = breaker.record(now + SECOND)
+    assert probed is not None
+    assert failed is not None
+    for before, after in ((opened, probed), (probed, attempted), (attempted, failed)):
+        assert breaker.follow(before, after, now + SECOND) == []
+        assert breaker.state is State.OPEN
+    # Another replica has probed since.
+    half_open = replace(failed, state=State.HALF_OPEN.value)
+    assert key(0) in breaker.follow(failed, half_open, now + MINUTE)
+    assert breaker.state is State.HALF_OPEN
 
 
 def test_the_attempts_of_another_replica_count() -> None:

@@ -119,6 +119,8 @@ class CircuitBreaker:
         self._trials = 0
         # The applicant that makes the trial attempt, and since when it may.
         self._trial: tuple[ObjectKey, datetime] | None = None
+        # Whether a trial of this replica has failed, and no probe was answered since.
+        self._has_failed_trial = False
         # Applicants whose requests the issuer takes while it fails for requests that it took before.
         self._taken: set[ObjectKey] = set()
 
@@ -283,6 +285,7 @@ class CircuitBreaker:
         if begun_at is not None and begun_at > self.opened_at:
             # A trial, and not one of those that were in flight when the issuer began to fail.
             self._trials += 1
+            self._has_failed_trial = True
             self._schedule_probe(now)
         return []
 
@@ -344,7 +347,7 @@ class CircuitBreaker:
             return []
         self.message = message or self.message
         if is_answered:
-            self.probe_at = None
+            self.probe_at, self._has_failed_trial = None, False
             return self.call_trial(now)
         self._schedule_probe(now, failed=self._probes_failed + 1)
         return []
@@ -366,7 +369,7 @@ class CircuitBreaker:
         self._taken.clear()
         self._attempts.clear()
         self._failures_in_a_row = self._trials = 0
-        self.is_doubted = False
+        self.is_doubted = self._has_failed_trial = False
         self.recovered_at = now
         released = list(self._waiting)
         self._waiting.clear()
@@ -408,14 +411,18 @@ class CircuitBreaker:
             if recovered_at is not None and after.since is not None and after.since <= recovered_at:
                 return []
             self._reopen(after, now)
+            has_all_attempts = self._has_all_attempts(after, now)
             self._add_attempts(after, now)
             was_half_open = before is not None and before.state == State.HALF_OPEN.value
             if after.state == State.HALF_OPEN.value:
-                return self.probed(now, is_answered=True)
+                # Until another probe is answered, such an event is of the time before the failed trial: only
+                # the step from Open, with all attempts of this replica, shows an answer to a later probe.
+                is_late = self._has_failed_trial and (was_half_open or not has_all_attempts)
+                return [] if is_late else self.probed(now, is_answered=True)
             if was_half_open and self.state is State.HALF_OPEN and self._trial_ends(now) is None:
                 self._schedule_probe(now)
             return []
-        if after is not None or before is None or not self._knows_no_more_than(before):
+        if after is not None or before is None or not self._knows_no_more_than(before, now):
             return []
         return self.close(now) if self.is_open or self.is_doubted else []
 
@@ -426,11 +433,16 @@ class CircuitBreaker:
             self._attempts.append((now, None))
         self.is_doubted |= count > 0
 
-    def _knows_no_more_than(self, record: BreakerRecord) -> bool:
+    def _knows_no_more_than(self, record: BreakerRecord, now: datetime) -> bool:
         """Whether the removed record had all failures and attempts that this replica knows."""
         if self.opened_at is not None and record.since is not None and self.opened_at > record.since:
             return False
-        return Counter(at for at, _ in self._attempts) <= Counter(record.attempts)
+        return self._has_all_attempts(record, now)
+
+    def _has_all_attempts(self, record: BreakerRecord, now: datetime) -> bool:
+        """Whether all attempts of the last hour that this replica knows are in the record."""
+        own = Counter(at for at, _ in self._attempts if now - at < HOUR)
+        return own <= Counter(record.attempts)
 
     def _reopen(self, record: BreakerRecord, now: datetime) -> None:
         if not record.is_open:

@@ -2,32 +2,48 @@
 
 A breaker (`circuit_breaker.py`) exists for each Issuer and ClusterIssuer that sends requests to a server.
 Issuers that sign in this process need none; an issuer of another group has the backoff of each Certificate
-(`backoff.py`). `breakers.py` probes failing issuers and records their breakers.
+(`backoff.py`). Failing issuers are probed, and their breakers recorded as the annotation
+certwright.io/circuit-breaker. Of several replicas, the one that works on the issuer probes it; the others
+follow the record.
 """
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
+
+import msgspec
 
 from certwright.controllers.cache.caches import Caches
 from certwright.controllers.cache.indexes import is_finished, owner_value
 from certwright.controllers.cache.shard_filter import owning_certificate, owning_request
-from certwright.controllers.circuit_breaker import ATTEMPTS_PER_HOUR, CircuitBreaker, Hold, State
+from certwright.controllers.circuit_breaker import (
+    ATTEMPTS_PER_HOUR,
+    HOUR,
+    TRIAL_LASTS,
+    CircuitBreaker,
+    Hold,
+    State,
+)
 from certwright.issuers.contract import Failed, Outcome, Pending, Signed
 from certwright.issuers.table import WITHOUT_TRACES, kind_of
+from certwright.kit import logs
 from certwright.kube.api import conditions
+from certwright.kube.api.errors import Forbidden, NotFound
 from certwright.kube.api.meta import Object, ObjectKey, is_controlled_by
+from certwright.kube.client.rest import Client
+from certwright.kube.runtime.controller import Result
 from certwright.resources import causes, reasons
 from certwright.resources.causes import Cause
 from certwright.resources.certificate import Certificate
 from certwright.resources.issuer import ClusterIssuer, Issuer
 from certwright.resources.references import IssuerReference, reference_to
 from certwright.resources.request import CertificateRequest
-from certwright.resources.retry import read_breaker
+from certwright.resources.retry import BreakerRecord, read_breaker, write_breaker
 from certwright.resources.table import CLUSTER_ISSUERS, ISSUERS
 
 _REQUEST: Final = "certificaterequest/"
@@ -41,6 +57,11 @@ ISSUER_FAILING: Final = "IssuerFailing"
 FindIssuer = Callable[[IssuerReference, str], Issuer | ClusterIssuer | None]
 """The issuer of our group that a reference in a namespace means; None where it does not exist."""
 Mine = Callable[[ObjectKey], bool]
+Probe = Callable[[ObjectKey], Awaitable[str]]
+"""Send one request to the issuer's server that costs it nothing. Returns why that failed, in a sentence;
+empty: it was answered."""
+
+_log = logging.getLogger(__name__)
 
 
 class Applicant(NamedTuple):
@@ -134,8 +155,9 @@ class BreakerStatus(NamedTuple):
 
 
 class IssuerGate:
-    """The circuit breakers of all issuers; they admit attempts. `attempts_per_hour` 0 disables the breakers.
-    `mine` selects the Certificates of this replica. Raises `ValueError` if `attempts_per_hour` is negative.
+    """The circuit breakers of all issuers: they admit attempts, and are reconciled by issuer.
+    `attempts_per_hour` 0 disables them. `mine` selects the Certificates and issuers of this replica. Raises
+    `ValueError` if `attempts_per_hour` is negative.
 
     An attempt that `admit` has admitted ends with one of `succeeded`, `taken`, `answered`, `failed` and
     `withdrawn`; `report` calls one of them for the outcome of a signature.
@@ -143,6 +165,7 @@ class IssuerGate:
 
     def __init__(
         self,
+        client: Client,
         caches: Caches,
         find_issuer: FindIssuer,
         *,
@@ -152,6 +175,7 @@ class IssuerGate:
     ) -> None:
         if attempts_per_hour < 0:
             raise ValueError("the number of attempts per issuer and hour must not be negative")
+        self._client = client
         self._caches = caches
         self._find_issuer = find_issuer
         self._now = now
@@ -163,18 +187,22 @@ class IssuerGate:
         self._marked: set[ObjectKey] = set()
         self._wake: Callable[[ObjectKey], None] = lambda _key: None
         self._enqueue: Callable[[ObjectKey], None] = lambda _issuer: None
-        self._save: Callable[[ObjectKey], Awaitable[None]] | None = None
+        self._probe: Probe | None = None
+        self._is_forbidden = False
 
     def on_release(self, wake: Callable[[ObjectKey], None]) -> None:
         """Call `wake` with the key of each applicant that need not wait any more."""
         self._wake = wake
 
-    def on_change(
-        self, enqueue: Callable[[ObjectKey], None], save: Callable[[ObjectKey], Awaitable[None]]
+    def start(
+        self, enqueue: Callable[[ObjectKey], None], probe: Probe, check: Callable[[ObjectKey], None]
     ) -> None:
-        """Call `enqueue` with the key of an issuer whose breaker has changed; `save` records it before it
-        returns."""
-        self._enqueue, self._save = enqueue, save
+        """From now on, call `enqueue` with the key of an issuer that is to be reconciled; `probe` sends its
+        server a request, and `check` has it checked."""
+        self._enqueue, self._probe, self._check = enqueue, probe, check
+        for informer in (self._caches.issuers, self._caches.cluster_issuers):
+            if informer is not None:
+                informer.add_handler(self._issuer_changed)
 
     def breaker_at(self, issuer: ObjectKey) -> CircuitBreaker | None:
         """The breaker of the Issuer of that key (without a namespace: ClusterIssuer); None: it has none."""
@@ -274,7 +302,7 @@ class IssuerGate:
 
     async def record(self, applicant: Applicant) -> None:
         """Return when an attempt that may be in vain is recorded. Raises what writes to the API raise."""
-        if self._save is not None and self.is_doubted(applicant):
+        if self.is_doubted(applicant):
             await self._save(_issuer_key(applicant))
 
     # --- several issuers ------------------------------------------------------------------------------------
@@ -372,24 +400,68 @@ class IssuerGate:
         if breaker.is_open or breaker.is_doubted or is_recorded:
             self._enqueue(_issuer_key(applicant))
 
-    # --- probes ---------------------------------------------------------------------------------------------
+    # --- probes and records ---------------------------------------------------------------------------------
 
-    def probed(self, issuer: ObjectKey, *, is_answered: bool, message: str = "") -> None:
-        """A probe of the issuer was sent."""
-        if (breaker := self.breaker_at(issuer)) is not None:
-            self._release(breaker.probed(self._now(), is_answered=is_answered, message=message))
+    async def reconcile(self, issuer: ObjectKey) -> Result:
+        """Probe the issuer if it is time, call the next trial, and record the breaker."""
+        breaker = self.breaker_at(issuer)
+        if breaker is None or self._probe is None:
+            return Result()
+        at, owns = breaker.probe_at, self._mine(issuer)
+        if at is not None and at <= self._now() and owns:
+            message = await self._probe(issuer)
+            self._release(breaker.probed(self._now(), is_answered=not message, message=message))
+            if not message:
+                # An issuer that is not ready need not wait for its next check.
+                self._check(issuer)
+        # The first of the applicants that wait try the issuer, if it is time.
+        self._release(breaker.call_trial(self._now()))
+        await self._save(issuer)
+        if breaker.probe_at is not None:
+            return Result(wake_at=breaker.probe_at if owns else None)
+        now = self._now()
+        at = breaker.trial_at(now)
+        if at is not None and at <= now:
+            # One of those that were called makes the trial; if none does, others are called.
+            at = now + TRIAL_LASTS if breaker.waiting else None
+        return Result(wake_at=at)
 
     def checked(self, issuer: ObjectKey) -> None:
         """The issuer's server has answered a check, which shows as much as an answered probe."""
         breaker = self.breaker_at(issuer)
         if breaker is not None and breaker.probe_at is not None:
-            self.probed(issuer, is_answered=True)
+            self._release(breaker.probed(self._now(), is_answered=True))
             self._enqueue(issuer)
 
-    def call_trial(self, issuer: ObjectKey) -> None:
-        """Have the first of the applicants that wait try the issuer, if it is time."""
-        if (breaker := self.breaker_at(issuer)) is not None:
-            self._release(breaker.call_trial(self._now()))
+    async def _save(self, issuer: ObjectKey) -> None:
+        """Record the breaker, if the record differs. Raises what writes to the API raise."""
+        informer = self._caches.issuers if issuer.namespace else self._caches.cluster_issuers
+        current = informer.cache.get(issuer) if informer is not None else None
+        breaker, now = self.breaker_at(issuer), self._now()
+        if current is None or breaker is None or self._is_forbidden:
+            return
+        stored, record = read_breaker(current.metadata.annotations), breaker.record(now)
+        if record is not None and stored is not None:
+            record = _merged(stored, record, now, owns=self._mine(issuer))
+        if record is None and stored is not None:
+            last = max((*stored.attempts, *([stored.since] if stored.since else [])), default=None)
+            if last is not None and (breaker.last_success is None or breaker.last_success < last):
+                # Of another replica, which knows of a later failure.
+                return
+        if stored == record:
+            return
+        _log_change(issuer, stored, record)
+        patch: dict[str, Any] = {"metadata": {"annotations": write_breaker(record)}}
+        try:
+            if issuer.namespace:
+                await self._client.patch(ISSUERS, issuer.name, issuer.namespace, patch)
+            else:
+                await self._client.patch(CLUSTER_ISSUERS, issuer.name, "", patch)
+        except NotFound:
+            return
+        except Forbidden as error:
+            self._is_forbidden = True
+            _log.warning("circuit breakers are not saved, so a restart resets them: %s", error)
 
     # --- events and restart ---------------------------------------------------------------------------------
 
@@ -409,8 +481,8 @@ class IssuerGate:
         if breaker is not None and (new is None or new.spec.issuer_ref != reference):
             breaker.forget(key)
 
-    def issuer_changed(self, old: Issuer | ClusterIssuer | None, new: Issuer | ClusterIssuer | None) -> None:
-        """To be called with every change of an Issuer or ClusterIssuer: another replica may have recorded
+    def _issuer_changed(self, old: Issuer | ClusterIssuer | None, new: Issuer | ClusterIssuer | None) -> None:
+        """An Issuer or ClusterIssuer has changed: another replica may have recorded
         that it fails, answers probes, or works again."""
         if old is None:
             return
@@ -474,3 +546,40 @@ def _about(reference: IssuerReference, hold: Hold) -> Hold:
 def _issuer_key(applicant: Applicant) -> ObjectKey:
     is_cluster = applicant.issuer.kind_or_default == CLUSTER_ISSUERS.kind
     return ObjectKey("" if is_cluster else applicant.namespace, applicant.issuer.name)
+
+
+def _log_change(issuer: ObjectKey, stored: BreakerRecord | None, record: BreakerRecord | None) -> None:
+    """One line when certificates begin to wait for an issuer, and one when they no longer do."""
+    was_open, is_open = stored is not None and stored.is_open, record is not None and record.is_open
+    name = issuer_name(issuer)
+    if record is not None and is_open and not was_open:
+        logs.event(
+            _log,
+            logging.WARNING,
+            "issuer fails",
+            subject=name,
+            issuer=name,
+            reason=record.reason,
+            cause=record.message,
+        )
+    elif was_open and not is_open:
+        logs.event(_log, logging.INFO, "issuer works again", subject=name, issuer=name)
+
+
+def _merged(stored: BreakerRecord, record: BreakerRecord, now: datetime, *, owns: bool) -> BreakerRecord:
+    """What replaces the record `stored`, which other replicas have written too.
+
+    Attempts are added up. While the breaker is open, the owner, which probes, decides the rest; another
+    replica only reports that its trial failed. Otherwise two replicas would overwrite each other for ever.
+    """
+    others = Counter(at for at in stored.attempts if now - at < HOUR)
+    # Several may be of the same moment.
+    attempts = tuple(sorted((others | Counter(record.attempts)).elements()))
+    if not stored.is_open:
+        return msgspec.structs.replace(record, attempts=attempts)
+    if owns:
+        return msgspec.structs.replace(record, attempts=attempts, since=stored.since or record.since)
+    has_failed = (stored.state, record.state) == (State.HALF_OPEN, State.OPEN)
+    return msgspec.structs.replace(
+        stored, attempts=attempts, state=record.state if has_failed else stored.state
+    )

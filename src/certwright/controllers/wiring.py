@@ -27,7 +27,6 @@ from certwright.controllers.acme.routes.services import Leftovers
 from certwright.controllers.acme.solver_lookup import SolverLookup
 from certwright.controllers.acme.waits import Wait
 from certwright.controllers.authorities import Authorities
-from certwright.controllers.breakers import BreakerReconciler, Probes
 from certwright.controllers.cache import event_handlers as events
 from certwright.controllers.cache.caches import Caches, signer_of
 from certwright.controllers.cache.event_handlers import Add
@@ -42,7 +41,7 @@ from certwright.controllers.deliveries.hooks import Hooks
 from certwright.controllers.deliveries.reconcile import DeliveryReconciler, Tools
 from certwright.controllers.issuer_gate import IssuerGate, issuance_of
 from certwright.controllers.issuer_sets import SetReconciler
-from certwright.controllers.issuers import IssuerReconciler, IssuerTools
+from certwright.controllers.issuers import IssuerReconciler, IssuerTools, SecretReader
 from certwright.controllers.precedence import Precedence, Urgency
 from certwright.controllers.requests.certificate_requests import RequestReconciler
 from certwright.controllers.requests.issuer_lister import KnownIssuers
@@ -56,6 +55,7 @@ from certwright.controllers.shims.reconcile import ShimReconciler
 from certwright.controllers.shims.sources import follow_sources
 from certwright.controllers.toolbox import Toolbox
 from certwright.issuers.contract import AcmeTools, GetSecret, IssuerView, SolverProblem
+from certwright.issuers.table import PROBED, kind_of
 from certwright.kube.api.meta import ObjectKey
 from certwright.kube.client.informer import Informer
 from certwright.kube.runtime.controller import Controller, Result
@@ -64,6 +64,7 @@ from certwright.kube.runtime.queue import WorkQueue
 from certwright.kube.util.clock import Clock
 from certwright.resources.acme import Challenge, Order
 from certwright.resources.delivery import Delivery
+from certwright.resources.references import reference_to
 from certwright.resources.table import CERTIFICATE_SIGNING_REQUESTS
 
 # Challenges also wait for a CA, so they get this many times more workers. Orders do not, because many that
@@ -113,6 +114,7 @@ class Wiring:
         )
         self.issuers = KnownIssuers(self.caches, self.enabled, secrets_in)
         self.gate = IssuerGate(
+            toolbox.client,
             self.caches,
             self.issuers.object_of,
             now=clock.now,
@@ -504,17 +506,20 @@ class Wiring:
         enqueue_deliveries(self.deliveries, self.caches, options, add)
 
     def _add_breakers(self) -> None:
-        breakers = BreakerReconciler(
-            self.gate,
-            self.caches,
-            self.toolbox,
-            Probes(self.issuers, self._tools, acme=self._resolver.probe).probe,
-            check=self._check_issuer,
-            owns=self.mine if self.mine is not None else lambda _issuer: True,
-        )
         # Each replica records its own results; only probes are the owner's.
-        add = self._add("circuit-breakers", breakers, is_divided=False, yields_when_idle=False)
-        self.gate.on_change(add, breakers.save)
-        for issuers in (self.caches.issuers, self.caches.cluster_issuers):
-            if issuers is not None:
-                issuers.add_handler(self.gate.issuer_changed)
+        add = self._add("circuit-breakers", self.gate, is_divided=False, yields_when_idle=False)
+        self.gate.start(add, self._probe, self._check_issuer)
+
+    async def _probe(self, issuer: ObjectKey) -> str:
+        """Why the issuer's server does not answer, in a sentence; empty: it does."""
+        reference = reference_to(issuer)
+        state = self.issuers.find(reference, issuer.namespace)
+        if state is None:
+            return "the issuer does not exist any more"
+        issuer_type = PROBED.get(kind_of(state.view.spec))
+        if issuer_type is None:
+            return await self._resolver.probe(issuer)
+        secrets_in = self.issuers.secrets_of(reference, issuer.namespace)
+        reader = SecretReader(self._tools.secrets, Dependents(), issuer)
+        tools = self._tools.within(secrets_in, reader.within(secrets_in))
+        return await issuer_type.probe(state.view, tools)
