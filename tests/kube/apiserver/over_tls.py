@@ -68,6 +68,12 @@ class Served:
         self.writers.append(writer)
         return reader, writer
 
+    async def send(self, sent: bytes) -> asyncio.StreamReader:
+        """The answers on a new connection on which this is sent."""
+        reader, writer = await self.connect()
+        writer.write(sent)
+        return reader
+
     async def close(self) -> None:
         """End all connections, and the server."""
         for writer in self.writers:

@@ -208,15 +208,13 @@ async def test_one_user_with_thousands_of_watches_keeps_nobody_out(
         await allow(it, "greedy")
         statuses = list[bytes]()
         for _ in range(FLOOD // 4):
-            reader, writer = await it.connect()
-            writer.write(head("GET", f"{CONFIG_MAPS}?watch=1", authorization="Bearer greedy"))
+            reader = await it.send(head("GET", f"{CONFIG_MAPS}?watch=1", authorization="Bearer greedy"))
             async with asyncio.timeout(FOR_EVER):
                 statuses.append((await reader.readline()).split()[1])
         assert statuses == [b"200"] * SCALED.per_flow + [b"429"] * (FLOOD // 4 - SCALED.per_flow)
         assert it.api.server.open_watches == SCALED.per_flow
         await alive(it)
-        reader, writer = await it.connect()
-        writer.write(head("GET", "/livez", authorization="Bearer polite"))
+        reader = await it.send(head("GET", "/livez", authorization="Bearer polite"))
         assert (await reader.readline()).startswith(b"HTTP/1.1 200 ")
 
 
@@ -233,8 +231,7 @@ async def test_an_idle_unauthenticated_connection_ends_early(
     server: Served, monkeypatch: pytest.MonkeyPatch, sent: bytes
 ) -> None:
     monkeypatch.setattr(protocol, "UNIDENTIFIED_S", 0.2)
-    reader, writer = await server.connect()
-    writer.write(sent)
+    reader = await server.send(sent)
     assert await is_closed(reader)
     await until(lambda: len(server.face.accepted) == 0)
 

@@ -60,6 +60,12 @@ async def with_rights(start_api: StartApi, store: MemoryStore, in_flight: InFlig
     return api
 
 
+async def stuck(start_api: StartApi, in_flight: InFlight) -> tuple[Api, StuckStore]:
+    """The same with a Secret that cannot be read until its store `flows` again."""
+    api, store = await stuck(start_api, in_flight)
+    return api, store
+
+
 def ask(
     api: Api, user: str, target: str, method: str = "GET", body: bytes = b"", **headers: str
 ) -> asyncio.Task[Response]:
@@ -86,10 +92,7 @@ async def cost(api: Api, target: str) -> int:
 
 
 async def test_beyond_seats_and_queue_the_answer_is_429(start_api: StartApi) -> None:
-    store = StuckStore()
-    api = await with_rights(start_api, store, InFlight(max_requests=40))  # 20 for get, of which a user gets 5
-    await api.secret("one")
-    store.flows.clear()
+    api, store = await stuck(start_api, InFlight(max_requests=40))  # 20 for get, of which a user gets 5
     asked = [ask(api, "greedy", A_SECRET) for _ in range(5 + QUEUE_LENGTH + 7)]
     await until(lambda: sum(task.done() for task in asked) == 7)
     assert store.reading == 5
@@ -123,12 +126,9 @@ async def test_beyond_seats_and_queue_the_answer_is_429(start_api: StartApi) -> 
 
 
 async def test_a_request_that_waits_too_long_is_sent_away(start_api: StartApi) -> None:
-    store = StuckStore()
-    api = await with_rights(start_api, store, InFlight(max_requests=4))
-    await api.secret("one")
+    api, store = await stuck(start_api, InFlight(max_requests=4))
     level = next(level for level in levels(api) if level.name == "get")
     level.longest_wait_s = 0.0  # looked after once a second
-    store.flows.clear()
     first, second = ask(api, "greedy", A_SECRET), ask(api, "greedy", A_SECRET)
     async with asyncio.timeout(60):
         assert (await second).status == 429
@@ -139,10 +139,7 @@ async def test_a_request_that_waits_too_long_is_sent_away(start_api: StartApi) -
 
 
 async def test_a_request_that_is_given_up_leaves_its_seat(start_api: StartApi) -> None:
-    store = StuckStore()
-    api = await with_rights(start_api, store, InFlight(max_requests=4))
-    await api.secret("one")
-    store.flows.clear()
+    api, store = await stuck(start_api, InFlight(max_requests=4))
     asked = [ask(api, "greedy", A_SECRET) for _ in range(3)]
     await until(lambda: store.reading == 1 and sum(level.waiting for level in levels(api)) == 2)
     asked[0].cancel()
@@ -153,10 +150,7 @@ async def test_a_request_that_is_given_up_leaves_its_seat(start_api: StartApi) -
 
 
 async def test_administrators_wait_but_are_never_sent_away(start_api: StartApi) -> None:
-    store = StuckStore()
-    api = await with_rights(start_api, store, InFlight(max_requests=4, max_mutating_requests=4))
-    await api.secret("one")
-    store.flows.clear()
+    api, store = await stuck(start_api, InFlight(max_requests=4, max_mutating_requests=4))
     asked = [ask(api, "admin", A_SECRET) for _ in range(500)]
     await until(lambda: store.reading > 0)
     store.flows.set()
@@ -185,11 +179,8 @@ async def test_long_lists_take_more_seats_until_they_have_been_sent(start_api: S
 
 
 async def test_without_priority_and_fairness_two_bounds_hold_for_all_together(start_api: StartApi) -> None:
-    store = StuckStore()
     in_flight = InFlight(max_requests=3, max_mutating_requests=0, priority_and_fairness=False)
-    api = await with_rights(start_api, store, in_flight)
-    await api.secret("one")
-    store.flows.clear()
+    api, store = await stuck(start_api, in_flight)
     asked = [ask(api, user, A_SECRET) for user in ("greedy", "greedy", "polite", "polite", "greedy")]
     await until(lambda: sum(task.done() for task in asked) == 2)
     assert [task.result().status for task in asked if task.done()] == [429, 429]

@@ -13,12 +13,16 @@ GROUP = "/apis/admissionregistration.k8s.io/v1"
 POLICIES = f"{GROUP}/validatingadmissionpolicies"
 BINDINGS = f"{GROUP}/validatingadmissionpolicybindings"
 NAMESPACES = "/api/v1/namespaces"
-CONFIG_MAP_RULE = {
-    "apiGroups": [""],
-    "apiVersions": ["v1"],
-    "resources": ["configmaps"],
-    "operations": ["CREATE", "UPDATE"],
-}
+
+
+def rule(resources: str, *operations: str, group: str = "", version: str = "*", **more: Any) -> Json:
+    """A rule for resources of a group."""
+    about = {"apiGroups": [group], "apiVersions": [version], "resources": [resources]}
+    return {**about, "operations": list(operations or "*"), **more}
+
+
+Json = dict[str, Any]
+CONFIG_MAP_RULE = rule("configmaps", "CREATE", "UPDATE")
 SMALL = {"expression": "size(object.data) < 2", "message": "too many entries"}
 
 
@@ -36,12 +40,9 @@ def binding(name: str = "everywhere", of: str = "small", **spec: Any) -> Json:
     }
 
 
-Json = dict[str, Any]
-
-
 async def enforce(api: Api, new_policy: Json, *bindings: Json) -> None:
     """Create a policy and its bindings."""
-    assert (await api.call("POST", POLICIES, new_policy)).status == 201
+    await api.ok("POST", POLICIES, new_policy)
     for item in bindings or (binding(),):
         answer = await api.call("POST", BINDINGS, item)
         assert answer.status == 201, answer.body
@@ -86,12 +87,12 @@ async def test_variables_have_values_of_any_type(api: Api, variable: str, demand
 
 
 async def test_a_policy_without_a_binding_does_nothing(api: Api) -> None:
-    assert (await api.call("POST", POLICIES, policy())).status == 201
+    await api.ok("POST", POLICIES, policy())
     assert (await write(api, 2)).status == 201
 
 
 async def test_updates_see_the_old_object_and_deletions_have_no_new_one(api: Api) -> None:
-    rules = {"resourceRules": [{**CONFIG_MAP_RULE, "operations": ["UPDATE", "DELETE"]}]}
+    rules = {"resourceRules": [rule("configmaps", "UPDATE", "DELETE")]}
     same = "object.data == oldObject.data"
     keep = {"expression": f"request.operation == 'DELETE' ? oldObject.data.k0 != 'v' : {same}"}
     await enforce(api, policy(matchConstraints=rules, validations=[keep]))
@@ -153,7 +154,7 @@ async def test_an_expression_that_fails_denies_unless_the_policy_ignores_failure
     assert answer.status == 422
     assert 'composited variable "broken" fails to evaluate: no such key: none' in answer.message
     changed = {"spec": {"failurePolicy": "Ignore"}}
-    assert (await api.call("PATCH", f"{POLICIES}/small", changed, content_type=MERGE)).status == 200
+    await api.merge(f"{POLICIES}/small", changed)
     assert (await write(api, 1)).status == 201
 
 
@@ -179,13 +180,13 @@ async def test_the_namespace_and_the_authorizer_can_be_asked(api: Api) -> None:
         "rules": [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["*"]}],
     }
     rbac = "/apis/rbac.authorization.k8s.io/v1"
-    assert (await api.call("POST", f"{rbac}/clusterroles", role)).status == 201
+    await api.ok("POST", f"{rbac}/clusterroles", role)
     bound = {
         "metadata": {"name": "writer"},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "writer"},
         "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "jane"}],
     }
-    assert (await api.call("POST", f"{rbac}/clusterrolebindings", bound)).status == 201
+    await api.ok("POST", f"{rbac}/clusterrolebindings", bound)
     api.user = Identity("jane")
     answer = await write(api, 0, name="two")
     assert answer.status == 422
@@ -196,9 +197,7 @@ async def test_a_binding_narrows_a_policy(api: Api) -> None:
     selector = {"namespaceSelector": {"matchLabels": {"strict": "yes"}}}
     excluded = {"excludeResourceRules": [{**CONFIG_MAP_RULE, "resourceNames": ["big"]}]}
     await enforce(api, policy(), binding(matchResources={**selector, **excluded}))
-    assert (
-        await api.call("POST", NAMESPACES, {"metadata": {"name": "strict", "labels": {"strict": "yes"}}})
-    ).status == 201
+    await api.ok("POST", NAMESPACES, {"metadata": {"name": "strict", "labels": {"strict": "yes"}}})
     assert (await write(api, 2)).status == 201
     strict = "/api/v1/namespaces/strict/configmaps"
     assert (await write(api, 2, path=strict)).status == 422
@@ -225,11 +224,11 @@ def limit(name: str, value: str, **metadata: Any) -> Json:
 
 async def test_parameters_are_read_by_name(api: Api) -> None:
     ref = {"name": "limit", "parameterNotFoundAction": "Deny"}
-    assert (await api.call("POST", CONFIG_MAPS, limit("limit", "1"))).status == 201
+    await api.ok("POST", CONFIG_MAPS, limit("limit", "1"))
     await enforce(api, policy(paramKind=PARAMS, validations=BY_PARAM), binding(paramRef=ref))
     assert (await write(api, 1)).status == 201
     assert (await write(api, 2, name="two")).status == 422
-    assert (await api.call("DELETE", f"{CONFIG_MAPS}/limit")).status == 200
+    await api.ok("DELETE", f"{CONFIG_MAPS}/limit")
     answer = await write(api, 1, name="three")
     assert answer.status == 422
     assert "no params found for policy binding with `Deny` parameterNotFoundAction" in answer.message
@@ -240,8 +239,8 @@ async def test_parameters_are_read_by_their_labels_and_each_counts(api: Api) -> 
     ref = {"selector": selector, "namespace": "default", "parameterNotFoundAction": "Allow"}
     await enforce(api, policy(paramKind=PARAMS, validations=BY_PARAM), binding(paramRef=ref))
     assert (await write(api, 3)).status == 201
-    assert (await api.call("POST", CONFIG_MAPS, limit("a", "2", labels={"limit": "yes"}))).status == 201
-    assert (await api.call("POST", CONFIG_MAPS, limit("b", "1", labels={"limit": "yes"}))).status == 201
+    await api.ok("POST", CONFIG_MAPS, limit("a", "2", labels={"limit": "yes"}))
+    await api.ok("POST", CONFIG_MAPS, limit("b", "1", labels={"limit": "yes"}))
     assert (await write(api, 2, name="two")).status == 422
     assert (await write(api, 1, name="three")).status == 201
 
@@ -254,34 +253,28 @@ async def test_a_kind_of_parameters_that_does_not_exist_denies(api: Api) -> None
 
 
 async def test_policies_themselves_are_exempt(api: Api) -> None:
-    every = {"apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*"], "operations": ["*"]}
-    await enforce(
-        api, policy(matchConstraints={"resourceRules": [every]}, validations=[{"expression": "false"}])
-    )
+    constraints = {"resourceRules": [rule("*", group="*")]}
+    await enforce(api, policy(matchConstraints=constraints, validations=[{"expression": "false"}]))
     assert (await write(api, 1)).status == 422
-    assert (await api.call("DELETE", f"{BINDINGS}/everywhere")).status == 200
+    await api.ok("DELETE", f"{BINDINGS}/everywhere")
     assert (await write(api, 1)).status == 201
 
 
 async def test_webhook_configurations_are_not_exempt(api: Api) -> None:
-    rule = {
-        "apiGroups": ["admissionregistration.k8s.io"],
-        "apiVersions": ["*"],
-        "resources": ["*"],
-        "operations": ["*"],
-    }
-    constraints = {"resourceRules": [rule]}
+    constraints = {"resourceRules": [rule("*", group="admissionregistration.k8s.io")]}
     await enforce(api, policy(matchConstraints=constraints, validations=[{"expression": "false"}]))
     configuration = {"metadata": {"name": "hooks"}, "webhooks": []}
     assert (await api.call("POST", f"{GROUP}/validatingwebhookconfigurations", configuration)).status == 422
 
 
 async def test_a_namespace_is_selected_by_its_labels_but_is_in_no_namespace(api: Api) -> None:
-    rule = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["namespaces"], "operations": ["*"]}
-    constraints = {"resourceRules": [rule], "namespaceSelector": {"matchLabels": {"strict": "yes"}}}
+    constraints = {
+        "resourceRules": [rule("namespaces")],
+        "namespaceSelector": {"matchLabels": {"strict": "yes"}},
+    }
     checks = [{"expression": "namespaceObject != null", "message": "it is in none"}]
     await enforce(api, policy(matchConstraints=constraints, validations=checks))
-    assert (await api.call("POST", NAMESPACES, {"metadata": {"name": "free"}})).status == 201
+    await api.ok("POST", NAMESPACES, {"metadata": {"name": "free"}})
     strict = {"metadata": {"name": "strict", "labels": {"strict": "yes"}}}
     assert (await api.call("POST", NAMESPACES, strict)).message.endswith("it is in none")
 
@@ -299,19 +292,15 @@ async def test_the_warnings_of_other_policies_come_with_a_refusal(api: Api) -> N
 
 
 async def test_tokens_are_subject_to_policies(api: Api) -> None:
-    rule = {
-        "apiGroups": [""],
-        "apiVersions": ["v1"],
-        "resources": ["serviceaccounts/token"],
-        "operations": ["CREATE"],
-    }
     check = {
         "expression": "object.kind == 'TokenRequest' && object.spec.expirationSeconds <= 3600",
         "message": "an hour at most",
     }
-    await enforce(api, policy(matchConstraints={"resourceRules": [rule]}, validations=[check]))
+    await enforce(
+        api, policy(matchConstraints={"resourceRules": [rule("serviceaccounts/token")]}, validations=[check])
+    )
     accounts = "/api/v1/namespaces/default/serviceaccounts"
-    assert (await api.call("POST", accounts, {"metadata": {"name": "robot"}})).status == 201
+    await api.ok("POST", accounts, {"metadata": {"name": "robot"}})
     version = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest"}
     short = await api.call("POST", f"{accounts}/robot/token", {**version, "spec": {}})
     assert (short.status, bool(short.json["status"]["token"])) == (201, True)
@@ -351,13 +340,7 @@ async def test_an_expression_that_takes_too_long_is_stopped(api: Api) -> None:
 
 def thing_rule(version: str, **more: Any) -> Json:
     """A rule for one version of Things."""
-    return {
-        "apiGroups": ["test.dev"],
-        "apiVersions": [version],
-        "resources": ["things"],
-        "operations": ["*"],
-        **more,
-    }
+    return rule("things", group="test.dev", version=version, **more)
 
 
 @pytest.mark.parametrize(

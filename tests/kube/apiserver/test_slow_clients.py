@@ -33,8 +33,7 @@ async def test_who_does_not_send_on_is_disconnected(
 ) -> None:
     monkeypatch.setattr(protocol, "HEADER_S", 0.1)
     monkeypatch.setattr(protocol, "BODY_S", 0.3)
-    reader, writer = await server.connect()
-    writer.write(sent)
+    reader = await server.send(sent)
     assert await is_closed(reader)
     await until(lambda: not server.connections)
 
@@ -77,8 +76,7 @@ async def test_a_watcher_that_never_reads_costs_little_and_is_dropped(
     server: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(response_writer, "WRITE_S", 1.0)
-    _, writer = await server.connect()
-    writer.write(head("GET", f"{CONFIG_MAPS}?watch=true"))
+    await server.send(head("GET", f"{CONFIG_MAPS}?watch=true"))
     await until(lambda: server.api.server.open_watches == 1)
     (connection,) = server.connections
     most = 0
@@ -95,8 +93,7 @@ async def test_a_watcher_that_never_reads_costs_little_and_is_dropped(
 async def test_a_watcher_that_reads_too_late_is_told_to_list_again(server: Served) -> None:
     assert isinstance(server.api.store, MemoryStore)
     server.api.store._fanout.max_retained_bytes = 2_000_000
-    reader, writer = await server.connect()
-    writer.write(head("GET", f"{CONFIG_MAPS}?watch=true"))
+    reader = await server.send(head("GET", f"{CONFIG_MAPS}?watch=true"))
     await until(lambda: server.api.server.open_watches == 1)
     for number in range(100):
         made = {"metadata": {"name": f"c{number}"}, "data": {"x": "y" * 100_000}}
@@ -120,8 +117,7 @@ async def test_a_list_that_is_not_read_gives_back_its_seats(
     for number in range(1200):
         made = {"metadata": {"name": f"c{number}"}, "data": {"x": "y" * 4000}}
         await server.api.ok("POST", CONFIG_MAPS, made)
-    _, writer = await server.connect()
-    writer.write(head("GET", CONFIG_MAPS))
+    await server.send(head("GET", CONFIG_MAPS))
     levels = server.api.server._fairness.levels
     await until(lambda: sum(level.in_use for level in levels) == 10)
     await until(lambda: sum(level.in_use for level in levels) == 0)
@@ -223,8 +219,7 @@ WATCH = f"{SECRETS}?watch=true&resourceVersion=1"
 
 
 async def test_a_watch_has_the_heartbeats_that_it_requests(server: Served) -> None:
-    reader, writer = await server.connect()
-    writer.write(head("GET", WATCH, **{HEARTBEAT: "1"}))
+    reader = await server.send(head("GET", WATCH, **{HEARTBEAT: "1"}))
     assert f"{HEARTBEAT}: 1".encode() in (await reader.readuntil(b"\r\n\r\n")).lower()
     assert await reader.readexactly(12) == 2 * b"1\r\n\n\r\n"
 
@@ -242,8 +237,7 @@ async def test_a_watch_has_the_heartbeats_that_it_requests(server: Served) -> No
     ids=["none", "zero", "rare", "negative", "no number", "not of lines"],
 )
 async def test_other_watches_are_promised_none(server: Served, fields: dict[str, str]) -> None:
-    reader, writer = await server.connect()
-    writer.write(head("GET", WATCH, **fields))
+    reader = await server.send(head("GET", WATCH, **fields))
     answer = await reader.readuntil(b"\r\n\r\n")
     assert b" 200 " in answer
     assert HEARTBEAT.encode() not in answer.lower()
@@ -306,8 +300,7 @@ def buffered(it: Served) -> int:
 async def test_what_is_not_read_is_not_made(server: Served, query: str) -> None:
     await fill(server.api)
     for _ in range(CLIENTS):
-        _, writer = await server.connect()
-        writer.write(head("GET", CONFIG_MAPS + query))
+        await server.send(head("GET", CONFIG_MAPS + query))
     await until(lambda: len(server.unread.waiting) == CLIENTS)
     assert buffered(server) < CLIENTS * 600_000
     assert server.unread.size < CLIENTS * 1_300_000
@@ -378,13 +371,11 @@ async def test_above_the_bound_clients_that_read_nothing_are_closed_first_and_on
     async with served(start_api, tmp_path, max_unread=2_000_000) as it:
         await fill(it.api)
         for _ in range(CLIENTS):
-            _, writer = await it.connect()
-            writer.write(head("GET", f"{CONFIG_MAPS}?watch=1"))
+            await it.send(head("GET", f"{CONFIG_MAPS}?watch=1"))
         await until(lambda: it.unread.dropped + len(it.unread.waiting) == CLIENTS)
         assert it.unread.dropped > 0
         assert it.unread.size <= 2_000_000
-        reader, writer = await it.connect()
-        writer.write(head("GET", f"{CONFIG_MAPS}?watch=1"))
+        reader = await it.send(head("GET", f"{CONFIG_MAPS}?watch=1"))
         events = await read_events(reader, f"c{OBJECTS - 1:03}")
         assert len(events) == OBJECTS
         assert it.unread.size <= 2_000_000
