@@ -19,10 +19,10 @@ from urllib.parse import quote
 
 from certwright.kube.api.errors import StorageReadError, from_response
 from certwright.kube.apiserver.auth.rbac import GROUP
+from certwright.kube.apiserver.background.worker import OwnClient
 from certwright.kube.apiserver.base.json_values import Json
 from certwright.kube.apiserver.base.users import AUTHENTICATED, MASTERS, UNAUTHENTICATED
-from certwright.kube.apiserver.model.objects import decode_json, encode_json
-from certwright.kube.util.http_messages import Handler, Identity, Request
+from certwright.kube.apiserver.model.objects import decode_json
 
 Change = Callable[[Json], Json | None]
 """Returns the new state of an existing object; None: no change."""
@@ -30,22 +30,22 @@ _TRIES = 5
 
 
 async def ensure_object(
-    handle: Handler, user: Identity, path: str, obj: Json, change: Change, *, agent: str = "kube-apiserver"
+    client: OwnClient, path: str, obj: Json, change: Change, *, agent: str = "kube-apiserver"
 ) -> None:
-    """Create `obj` in the collection at `path`, or change the object of that name, as `user`, who must be
-    a member of system:masters. An object whose stored row is damaged is deleted and created again.
+    """Create `obj` in the collection at `path`, or change the object of that name. An object whose stored row
+    is damaged is deleted and created again.
 
     `agent`: the field manager. Raises `ApiError` when the server refuses.
     """
-    target, headers = f"{path}/{quote(obj['metadata']['name'])}", {"user-agent": agent}
+    target = f"{path}/{quote(obj['metadata']['name'])}"
     for _ in range(_TRIES):
-        answer = await handle(Request("GET", target, user=user))
+        answer = await client.send("GET", target)
         if answer.status == 404:
-            answer = await handle(Request("POST", path, headers, encode_json(obj), user))
+            answer = await client.send("POST", path, obj, agent=agent)
         elif answer.status == 200 and (changed := change(decode_json(answer.body))) is not None:
-            answer = await handle(Request("PUT", target, headers, encode_json(changed), user))
+            answer = await client.send("PUT", target, changed, agent=agent)
         elif answer.status == 500 and isinstance(from_response(answer.status, answer.body), StorageReadError):
-            await handle(Request("DELETE", target, headers, user=user))
+            await client.send("DELETE", target)
             continue
         # Another server may start at the same time, and do the same.
         if answer.status != 409:
@@ -374,20 +374,20 @@ def _leader_election() -> list[Default]:
     return [Default("roles", role), Default("rolebindings", binding)]
 
 
-async def ensure_rbac(handle: Handler, user: Identity) -> None:
-    """Create what is missing, as `user`. Raises `ApiError` when that is refused."""
+async def ensure_rbac(client: OwnClient) -> None:
+    """Create what is missing. Raises `ApiError` when that is refused."""
+
+    async def ensure(default: Default) -> None:
+        namespace = default.obj["metadata"].get("namespace")
+        inside = f"namespaces/{namespace}/" if namespace else ""
+        path = f"/apis/{API_VERSION}/{inside}{default.plural}"
+        await ensure_object(client, path, default.obj, partial(_completed, desired=default.obj))
+
     default_objects = defaults()
     # Concurrently: the store commits concurrent writes together.
     for kind in ("roles", "bindings"):
         some = [default for default in default_objects if default.plural.endswith(kind)]
-        await asyncio.gather(*(_ensure(handle, user, default) for default in some))
-
-
-async def _ensure(handle: Handler, user: Identity, default: Default) -> None:
-    namespace = default.obj["metadata"].get("namespace")
-    inside = f"namespaces/{namespace}/" if namespace else ""
-    path = f"/apis/{API_VERSION}/{inside}{default.plural}"
-    await ensure_object(handle, user, path, default.obj, partial(_completed, desired=default.obj))
+        await asyncio.gather(*(ensure(default) for default in some))
 
 
 def _completed(stored: Json, desired: Json) -> Json | None:
@@ -409,7 +409,7 @@ def _without_empty(item: Json) -> Json:
     return {name: value for name, value in item.items() if value}
 
 
-async def publish_service(handle: Handler, user: Identity, *, host: str, port: int) -> None:
+async def publish_service(client: OwnClient, *, host: str, port: int) -> None:
     """Create or update the Service `kubernetes`, by which programs in a cluster find the API server, and its
     Endpoints and EndpointSlice.
 
@@ -419,7 +419,7 @@ async def publish_service(handle: Handler, user: Identity, *, host: str, port: i
 
     async def ensure(path: str, labels: dict[str, str], **content: Any) -> None:
         desired = {"metadata": {"name": "kubernetes", "labels": labels}, **content}
-        await ensure_object(handle, user, path, desired, lambda stored: {**stored, **content})
+        await ensure_object(client, path, desired, lambda stored: {**stored, **content})
 
     core, slices = "/api/v1/namespaces/default", "/apis/discovery.k8s.io/v1/namespaces/default"
     service_ports = [{"name": "https", "port": 443, "protocol": "TCP", "targetPort": port}]

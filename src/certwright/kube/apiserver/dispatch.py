@@ -125,6 +125,7 @@ def _go_type(definition: ResourceDefinition, suffix: str) -> str:
 _ACROSS_NAMESPACES = frozenset({"list", "watch"})
 _ON_COLLECTION = _ACROSS_NAMESPACES | {"create", "deletecollection"}
 _WATCHED = frozenset({"watch"})
+_OF_MANY = frozenset({"list", "deletecollection"})
 _ON_OBJECT = frozenset({"get", "update", "patch", "delete"})
 
 
@@ -165,7 +166,9 @@ class Dispatch:
             if route.subresource and part is None:
                 raise not_found(definition, route.name)
             allowed = frozenset(part.verbs if part is not None else definition.verbs)
-            if verb not in allowed or _is_misplaced(route, verb):
+            # Lists have no name in their path, and a name in that of a create is ignored.
+            fits = verb in ("watch", "create") or bool(route.name) != (verb in _OF_MANY)
+            if verb not in allowed or not fits:
                 raise unsupported(definition, route, verb)
             if verb in ("create", "deletecollection") and definition.namespaced and not route.namespace:
                 return None
@@ -187,10 +190,3 @@ def _verbs_at(definition: ResourceDefinition, route: Route, part: Subresource | 
         # Only lists and watches span namespaces: no request deletes the objects of all.
         possible = _ACROSS_NAMESPACES
     return possible.intersection(definition.verbs)
-
-
-def _is_misplaced(route: Route, verb: str) -> bool:
-    """Whether a verb does not fit a path of a custom resource with or without a name."""
-    if verb in ("watch", "create"):
-        return False  # on create, the name in the path is ignored
-    return bool(route.name) != (verb not in ("list", "deletecollection"))

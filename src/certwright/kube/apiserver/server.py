@@ -39,6 +39,7 @@ from certwright.kube.apiserver.background.gc import GarbageCollector
 from certwright.kube.apiserver.background.own_objects import ApiServices, NamespaceContents, RoleAggregation
 from certwright.kube.apiserver.background.termination import ServedKinds, Termination
 from certwright.kube.apiserver.background.token_secrets import TokenSecrets
+from certwright.kube.apiserver.background.worker import OwnClient
 from certwright.kube.apiserver.base.features import FeatureGates
 from certwright.kube.apiserver.base.json_values import Json
 from certwright.kube.apiserver.base.users import MASTERS
@@ -116,7 +117,8 @@ class ApiServer:
         tokens = tokens or TokenIssuer()
         self._accounts = ServiceAccounts(self._backend, tokens)
         self._authenticator = FirstOf(authenticator, self._accounts)
-        self._tokens = TokenSecrets(self._backend, self.handle, _MYSELF, tokens, root_ca)
+        self._client = OwnClient(self.handle, _MYSELF)
+        self._tokens = TokenSecrets(self._backend, self._client, tokens, root_ca)
         self._garbage = GarbageCollector(self._backend, read=self._tokens.enqueue)
         self._served = ServedKinds(registry)
         self._watches = Watches(self._backend, bookmark_every_s=bookmark_every_s)
@@ -127,10 +129,10 @@ class ApiServer:
         self._policies = Policies(self._backend, Conversions(self._webhooks.client))
         self._backend.admission = AdmissionChain(self._backend, self._webhooks, self._policies, self._rbac)
         self._aggregated = AggregationProxy(self._webhooks.client)
-        self._contents = NamespaceContents(self._backend, self.handle, _MYSELF, root_ca)
+        self._contents = NamespaceContents(self._backend, self._client, root_ca)
         self._aggregation = RoleAggregation(self._backend)
         self._expiry = EventExpiry(self._backend, event_ttl)
-        self._local = ApiServices(self._backend, self.handle, _MYSELF)
+        self._local = ApiServices(self._backend, self._client)
         self._controllers = DefinitionControllers(self._backend)
         self._conversions = Conversions(self._webhooks.client)
         self._health = Health(store)
@@ -179,13 +181,13 @@ class ApiServer:
             await self._backend.replay(observer)
         for crd in crds:
             change = partial(_brought_into_line, desired=crd)
-            await ensure_object(self.handle, _MYSELF, _CRDS_PATH, crd, change, agent="certwright")
+            await ensure_object(self._client, _CRDS_PATH, crd, change, agent="certwright")
         for name in BOOTSTRAP:
             namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
-            await ensure_object(self.handle, _MYSELF, "/api/v1/namespaces", namespace, lambda _: None)
+            await ensure_object(self._client, "/api/v1/namespaces", namespace, lambda _: None)
         await self._backend.replay(self._aggregation)
         self._backend.loaded()
-        await bootstrap.ensure_rbac(self.handle, _MYSELF)
+        await bootstrap.ensure_rbac(self._client)
         await self._aggregation.worker.work_off()
         await self._contents.fill_all()
         if collects_garbage:
@@ -205,7 +207,7 @@ class ApiServer:
 
     async def publish(self, *, host: str, port: int) -> None:
         """Publish the server's address in the Service `kubernetes`. Raises `ApiError`."""
-        await bootstrap.publish_service(self.handle, _MYSELF, host=host, port=port)
+        await bootstrap.publish_service(self._client, host=host, port=port)
 
     def use_root_ca(self, pem: str) -> None:
         """Publish another CA that verifies this server, from now on.

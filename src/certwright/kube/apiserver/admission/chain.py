@@ -71,12 +71,12 @@ class AdmissionChain:
         if compare is not None:
             await offload.in_thread(call, compare)
         if privileges.concerns(definition):
-            part = call.route.subresource
-            privileges.check(backend.authorizer, call.user, part, new, old)
+            privileges.check(backend.authorizer, call.user, call.route.subresource, new, old)
         if definition.extension is not None and definition.extension.authorize is not None:
             access = Access(backend.authorizer, backend.registry.by_kind)
             definition.extension.authorize(access, call.user, new, old)
-        if _is_scale(call):
+        part = definition.subresource(call.route.subresource)
+        if part is not None and part.scale:
             new, old = scale.shown(call, new), old and scale.shown(call, old)
         await self._review(call, new, old, operation)
 
@@ -109,8 +109,3 @@ def _validate(definition: ResourceDefinition, new: Json, old: Json | None) -> No
     raise_if_invalid(definition, new, definition.strategy.validate(new, old))
     if definition.extension is not None and (errors := definition.extension.validate(new, old)):
         raise denied_object(definition.group, definition.kind, new["metadata"].get("name", ""), errors)
-
-
-def _is_scale(call: Call) -> bool:
-    part = call.definition.subresource(call.route.subresource)
-    return part is not None and bool(part.scale)

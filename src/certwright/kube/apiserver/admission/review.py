@@ -14,7 +14,7 @@ import msgspec
 
 from certwright.kube.api.errors import ApiError, Cause, Details
 from certwright.kube.apiserver.base.json_values import Json, decode_as_go
-from certwright.kube.apiserver.model.backend import Call
+from certwright.kube.apiserver.model.backend import NAMESPACES, Call
 from certwright.kube.apiserver.model.definitions import ResourceDefinition
 from certwright.kube.apiserver.model.objects import decode_json, encode_json
 from certwright.kube.apiserver.verbs.access_reviews import user_info
@@ -88,7 +88,7 @@ def attributes(
     part = part_kind(call, new)
     kind, sent_kind = part or _kind(definition), part or _kind(call.definition)
     name = call.route.name or ((new or {}).get("metadata") or {}).get("name", "")
-    namespace = name if _is_namespace(call.definition) else call.route.namespace
+    namespace = name if call.definition.bucket == NAMESPACES else call.route.namespace
     request: Json = {"kind": kind, "resource": resource}
     request |= {"subResource": sub} if sub else {}
     request |= {"requestKind": sent_kind, "requestResource": _resource(call.definition)}
@@ -113,10 +113,6 @@ def part_kind(call: Call, obj: Json | None) -> Json | None:
     if part is None or part.kind is None or obj is None or obj.get("kind") != part.kind[2]:
         return None
     return dict(zip(("group", "version", "kind"), part.kind, strict=True))
-
-
-def _is_namespace(definition: ResourceDefinition) -> bool:
-    return not definition.group and definition.plural == "namespaces"
 
 
 def _kind(definition: ResourceDefinition) -> Json:

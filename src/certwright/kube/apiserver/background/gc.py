@@ -18,7 +18,6 @@ import sys
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 
 from certwright.kube.api import naming
 from certwright.kube.api.errors import NotFound
@@ -304,42 +303,29 @@ class GarbageCollector:
         return left
 
     async def _remove_finalizer(self, dying: _Dying, finalizer: str) -> None:
-        for _ in range(_ATTEMPTS):
-            row = await self._backend.readable(dying.key)
-            if row is None or finalizer.encode() not in row.meta:
-                return
-            try:
-                await self._patch(dying.definition, row, partial(_without_finalizer, finalizer=finalizer))
-            except (Changed, Missing):
-                continue
-            return
+        def without(obj: Json) -> Json:
+            meta = obj["metadata"]
+            meta["finalizers"] = [name for name in meta.get("finalizers", ()) if name != finalizer]
+            if not meta["finalizers"]:
+                del meta["finalizers"]
+            return obj
+
+        row = await self._backend.readable(dying.key)
+        if row is not None and finalizer.encode() in row.meta:
+            await self._patch(dying.definition, row, without)
 
     async def _orphan(self, uid: str) -> None:
         """Remove the owner of that uid from the owner references of all its dependents."""
         for key in self._dependents.of(uid):
-            for _ in range(_ATTEMPTS):
-                row, definition = await self._backend.readable(key), self._definition(key)
-                if row is None or definition is None or _owner_of(row, uid) is None:
-                    break
-                try:
-                    await self._strip(definition, row, (uid,))
-                except (Changed, Missing):
-                    continue
-                break
+            row, definition = await self._backend.readable(key), self._definition(key)
+            if row is not None and definition is not None and _owner_of(row, uid) is not None:
+                await self._strip(definition, row, (uid,))
 
 
 def _owner_of(row: Row | None, uid: str) -> Owner | None:
     """The reference to the owner with that uid, if the object has one."""
     owners = objects.owners_of(row.meta) if row is not None else ()
     return next((owner for owner in owners if owner.uid == uid), None)
-
-
-def _without_finalizer(obj: Json, finalizer: str) -> Json:
-    meta = obj["metadata"]
-    meta["finalizers"] = [name for name in meta.get("finalizers", ()) if name != finalizer]
-    if not meta["finalizers"]:
-        del meta["finalizers"]
-    return obj
 
 
 def stored_resources(backend: Backend) -> list[ResourceDefinition]:

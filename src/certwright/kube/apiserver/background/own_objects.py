@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509 import Certificate, load_pem_x509_certificates
 
 from certwright.kube.api.errors import ApiError, from_response
-from certwright.kube.apiserver.background.worker import Worker
+from certwright.kube.apiserver.background.worker import OwnClient, Worker
 from certwright.kube.apiserver.base.json_values import Json
 from certwright.kube.apiserver.crds.controllers import BUCKET as CRDS
 from certwright.kube.apiserver.model import objects
@@ -33,7 +33,6 @@ from certwright.kube.apiserver.model.definitions import ResourceDefinition
 from certwright.kube.apiserver.model.objects import decode_json, encode_json
 from certwright.kube.apiserver.requests.selectors import Requirement, labels_match, selector_of
 from certwright.kube.store.contract import DamagedRow, Key, Row
-from certwright.kube.util.http_messages import Handler, Identity, Request
 
 _GROUP, _API_SERVICES = "apiregistration.k8s.io", "apiregistration.k8s.io/apiservices"
 _PATH = f"/apis/{_GROUP}/v1/apiservices"
@@ -53,10 +52,9 @@ class ApiServices:
 
     observed_buckets = (_API_SERVICES, CRDS)
 
-    def __init__(self, backend: Backend, handle: Handler, user: Identity) -> None:
+    def __init__(self, backend: Backend, client: OwnClient) -> None:
         self._backend = backend
-        self._handle = handle
-        self._user = user
+        self._client = client
         self.worker = Worker(backend, "APIServices", self._sync)
 
     def wrote(self, definition: ResourceDefinition, _row: Row, _previous: Row | None) -> None:
@@ -76,10 +74,10 @@ class ApiServices:
         refusal: ApiError | None = None
         for name, service in desired.items():
             if name not in stored:
-                refusal = await self._write("POST", _PATH, encode_json(service)) or refusal
+                refusal = await self._write("POST", _PATH, service) or refusal
         for name, row in stored.items():
             if name not in desired and _MANAGED in objects.labels_of(row.meta):
-                refusal = await self._write("DELETE", f"{_PATH}/{name}", b"") or refusal
+                refusal = await self._write("DELETE", f"{_PATH}/{name}") or refusal
         if refusal is not None:
             raise refusal
 
@@ -106,9 +104,8 @@ class ApiServices:
                     },
                 }
 
-    async def _write(self, method: str, path: str, body: bytes) -> ApiError | None:
-        request = Request(method, path, {"user-agent": "kube-apiserver"}, body, self._user)
-        response = await self._handle(request)
+    async def _write(self, method: str, path: str, obj: Json | None = None) -> ApiError | None:
+        response = await self._client.send(method, path, obj, agent="kube-apiserver")
         if response.status < 400 or response.status in (404, 409):
             return None
         return from_response(response.status, response.body)
@@ -216,10 +213,9 @@ class NamespaceContents:
 
     observed_buckets = (NAMESPACES, _ACCOUNTS, _CONFIG_MAPS)
 
-    def __init__(self, backend: Backend, handle: Handler, user: Identity, root_ca: str) -> None:
+    def __init__(self, backend: Backend, client: OwnClient, root_ca: str) -> None:
         self._backend = backend
-        self._handle = handle
-        self._user = user
+        self._client = client
         self.root_ca = root_ca
         self._trust: Mapping[str, str] = {}
         self._replaces_trust = False
@@ -303,8 +299,7 @@ class NamespaceContents:
         return data
 
     async def _write(self, method: str, path: str, obj: Json) -> None:
-        headers = {"user-agent": "kube-controller-manager"}
-        response = await self._handle(Request(method, path, headers, encode_json(obj), self._user))
+        response = await self._client.send(method, path, obj)
         # The namespace may have been deleted since, or another server may have written first.
         if response.status >= 400 and response.status not in (403, 404, 409):
             _log.warning("%s %s: %s", method, path, response.body.decode(errors="replace"))

@@ -26,16 +26,16 @@ from certwright.kube.apiserver.auth.service_accounts import (
     TOKEN,
 )
 from certwright.kube.apiserver.auth.tokens import TokenIssuer
-from certwright.kube.apiserver.background.worker import Worker
+from certwright.kube.apiserver.background.worker import OwnClient, Worker
 from certwright.kube.apiserver.base.json_values import Json
 from certwright.kube.apiserver.kinds.core_strategies import ACCOUNT_NAME
 from certwright.kube.apiserver.model.backend import Backend, is_terminating
 from certwright.kube.apiserver.model.definitions import ResourceDefinition
-from certwright.kube.apiserver.model.objects import encode_json, uid_of
+from certwright.kube.apiserver.model.negotiation import JSON
+from certwright.kube.apiserver.model.objects import uid_of
 from certwright.kube.apiserver.requests.patch import MERGE
 from certwright.kube.store.contract import DamagedRow, Key, Row
 from certwright.kube.util.decoders import json_decoder
-from certwright.kube.util.http_messages import Handler, Identity, Request
 
 
 class _Named(NamedTuple):
@@ -55,17 +55,14 @@ _references = json_decoder(_References).decode
 class TokenSecrets:
     """Maintains token Secrets in the background. An observer of writes.
 
-    `issuer` signs the tokens; `root_ca` is PEM, empty: none is added. `handle` answers `user`'s requests.
+    `issuer` signs the tokens; `root_ca` is PEM, empty: none is added.
     """
 
     observed_buckets = (SECRETS, ACCOUNTS)
 
-    def __init__(
-        self, backend: Backend, handle: Handler, user: Identity, issuer: TokenIssuer, root_ca: str
-    ) -> None:
+    def __init__(self, backend: Backend, client: OwnClient, issuer: TokenIssuer, root_ca: str) -> None:
         self._backend = backend
-        self._handle = handle
-        self._user = user
+        self._client = client
         self._issuer = issuer
         self.use_root_ca(root_ca)
         self._naming: dict[Key, set[Key]] = {}  # by ServiceAccount: the Secrets that name it
@@ -110,8 +107,11 @@ class TokenSecrets:
             return
         if secret is None:
             self._leave(named)
-            if account is not None:
-                await self._drop_reference(named, account)
+            listed = _references(b"{%b}" % account.body).secrets or [] if account is not None else []
+            left = [reference for reference in listed if reference.get("name") != named.secret.name]
+            if account is not None and len(left) < len(listed):
+                # The account's list must not name a deleted Secret.
+                await self._send("PATCH", named, account, {"metadata": _of_version(account), "secrets": left})
             return
         stored = service_accounts.entries(secret)
         if stored is None or service_accounts.account_of(secret) != named.account.name:
@@ -142,21 +142,11 @@ class TokenSecrets:
         if not others:
             self._naming.pop(named.account, None)
 
-    async def _drop_reference(self, named: _Named, account: Row) -> None:
-        """Remove a deleted Secret from the account's list."""
-        listed = _references(b"{%b}" % account.body).secrets or []
-        left = [reference for reference in listed if reference.get("name") != named.secret.name]
-        if len(left) < len(listed):
-            await self._send("PATCH", named, account, {"metadata": _of_version(account), "secrets": left})
-
     async def _send(self, method: str, named: _Named, row: Row, body: Json) -> None:
         """Change or delete the object of `row`. Raises `ApiError` when the server refuses."""
         bucket, namespace, name = row.key
         path = f"/api/v1/namespaces/{namespace}/{bucket}/{name}"
-        headers = {"user-agent": "kube-controller-manager"}
-        if method == "PATCH":
-            headers["content-type"] = MERGE
-        answer = await self._handle(Request(method, path, headers, encode_json(body), self._user))
+        answer = await self._client.send(method, path, body, media=MERGE if method == "PATCH" else JSON)
         if answer.status == 409:
             # Another writer was faster: the Secret may be right already.
             self.worker.add(named)

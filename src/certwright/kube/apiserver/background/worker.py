@@ -1,4 +1,4 @@
-"""Workers of the server's own controllers: a queue, one task, and retries."""
+"""Workers of the server's own controllers: a queue, one task, and retries; and their requests."""
 
 from __future__ import annotations
 
@@ -9,8 +9,12 @@ from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
 
 from certwright.kube.api.errors import ApiError
+from certwright.kube.apiserver.base.json_values import Json
 from certwright.kube.apiserver.model.backend import Backend
+from certwright.kube.apiserver.model.negotiation import JSON
+from certwright.kube.apiserver.model.objects import encode_json
 from certwright.kube.store.contract import Changed, Missing, StoreError
+from certwright.kube.util.http_messages import Handler, Identity, Request, Response
 
 _log = logging.getLogger(__name__)
 
@@ -18,6 +22,29 @@ _LONGEST_PAUSE_S = 256
 _MOST_REFUSALS = 10
 
 T = TypeVar("T")
+
+
+class OwnClient:
+    """Client of the server's own controllers: their writes pass admission, like those of any client. The user
+    is a member of system:masters."""
+
+    def __init__(self, handle: Handler, user: Identity) -> None:
+        self._handle = handle
+        self._user = user
+
+    async def send(
+        self,
+        method: str,
+        path: str,
+        obj: Json | None = None,
+        *,
+        agent: str = "kube-controller-manager",
+        media: str = JSON,
+    ) -> Response:
+        """The answer to a request. `agent`: the field manager."""
+        body = encode_json(obj) if obj is not None else b""
+        headers = {"user-agent": agent, "content-type": media}
+        return await self._handle(Request(method, path, headers, body, self._user))
 
 
 class Worker(Generic[T]):

@@ -245,14 +245,15 @@ class Backend:
         """Find out whether a cancelled write was committed, so that no observer misses it."""
         if self.fed:
             return
-        self.tasks.start(self._compare(definition, key, previous), name=f"look after {key.bucket} {key.name}")
 
-    async def _compare(self, definition: ResourceDefinition, key: Key, previous: Row | None) -> None:
-        row = await self.store.latest(key)
-        if row is None and previous is not None:
-            self._removed(definition, previous)
-        elif row is not None and (previous is None or row.revision != previous.revision):
-            self._wrote(definition, row, previous)
+        async def compare() -> None:
+            row = await self.store.latest(key)
+            if row is None and previous is not None:
+                self._removed(definition, previous)
+            elif row is not None and (previous is None or row.revision != previous.revision):
+                self._wrote(definition, row, previous)
+
+        self.tasks.start(compare(), name=f"look after {key.bucket} {key.name}")
 
 
 def _remains(key: Key, revision: int) -> tuple[bytes, bytes]:

@@ -304,15 +304,11 @@ def strict_errors(call: Call, unknown: list[str], repeats: Sequence[str]) -> str
         case "Strict":
             return "strict decoding error: " + ", ".join(texts)
         case "Warn":
-            lines = [line for text in texts for line in _warnings(text)]
-            call.warnings += [line for line in lines if line not in call.warnings]
+            for text in texts:
+                # Each error of YAML is a warning of its own.
+                lines = text.splitlines()[1:] if text.startswith(_YAML_ERRORS) else [text]
+                call.warnings += [line.strip() for line in lines if line.strip() not in call.warnings]
     return ""
-
-
-def _warnings(text: str) -> list[str]:
-    if not text.startswith(_YAML_ERRORS):
-        return [text]
-    return [line.strip() for line in text.splitlines()[1:]]
 
 
 def unreadable(call: Call, kind: str, version: str, detail: str) -> NotOfKind:

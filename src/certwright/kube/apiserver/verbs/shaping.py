@@ -335,7 +335,9 @@ def _shape_object(call: Call, new: Json, old: Json, track: Track | None, unknown
     changed = not same(
         {name: value for name, value in new.items() if name not in left_out},
         {name: value for name, value in old.items() if name not in left_out},
-    ) or (_is_apply(call) and _counted(definition, unknown))
+    )
+    # Kubernetes compares an applied object with the stored one before it drops unknown fields.
+    changed = changed or (_is_apply(call) and any(path.partition(".")[0] not in left_out for path in unknown))
     if definition.has_generation and changed:
         new["metadata"]["generation"] = meta.get("generation", 0) + 1
     drop_nulls(call, new)
@@ -353,13 +355,6 @@ def _restore(into: Json, source: Json, name: str) -> None:
         into[name] = source[name]
     else:
         into.pop(name, None)
-
-
-def _counted(definition: ResourceDefinition, unknown: list[str]) -> bool:
-    """Whether dropped fields increment `metadata.generation`: Kubernetes compares the applied object with the
-    stored one before it drops unknown fields."""
-    left_out = ("metadata", "status") if definition.status_subresource else ("metadata",)
-    return any(path.partition(".")[0] not in left_out for path in unknown)
 
 
 def is_released(obj: Json) -> bool:

@@ -144,17 +144,13 @@ class WebhookClient:
             fields = {name.lower(): value for name, value in response.headers.items()}
             if fields.get("content-encoding", "identity") != "identity":
                 raise CallFailed("the answer is compressed")
-            return Answer(response.status, fields, await self._read(response))
-
-    @staticmethod
-    async def _read(response: aiohttp.ClientResponse) -> bytes:
-        parts, size = [], 0
-        async for part in response.content.iter_chunked(65536):
-            size += len(part)
-            if size > MAX_ANSWER:
-                raise CallFailed(f"the answer is larger than {MAX_ANSWER} bytes")
-            parts.append(part)
-        return b"".join(parts)
+            parts, size = [], 0
+            async for part in response.content.iter_chunked(65536):
+                size += len(part)
+                if size > MAX_ANSWER:
+                    raise CallFailed(f"the answer is larger than {MAX_ANSWER} bytes")
+                parts.append(part)
+            return Answer(response.status, fields, b"".join(parts))
 
     def _opened(self) -> aiohttp.ClientSession:
         import aiohttp  # see `post`
@@ -204,7 +200,10 @@ def _go_message(error: Exception) -> str:
 
     match error:
         case aiohttp.ClientConnectorCertificateError():
-            return _of_certificate(error.certificate_error)
+            cause, text = error.certificate_error, str(error.certificate_error)
+            if isinstance(cause, ssl.SSLCertVerificationError):
+                text = _VERIFY_MESSAGES.get(cause.verify_code, cause.verify_message)
+            return f"tls: failed to verify certificate: x509: {text}"
         case aiohttp.ClientConnectorSSLError():
             return f"tls: {error.os_error.strerror or error.os_error}"
         case aiohttp.ClientConnectorDNSError():
@@ -215,12 +214,6 @@ def _go_message(error: Exception) -> str:
         case aiohttp.ServerDisconnectedError() | aiohttp.ClientPayloadError():
             return "EOF"
     return str(error) or type(error).__name__
-
-
-def _of_certificate(error: Exception) -> str:
-    code = error.verify_code if isinstance(error, ssl.SSLCertVerificationError) else 0
-    text = error.verify_message if isinstance(error, ssl.SSLCertVerificationError) else str(error)
-    return f"tls: failed to verify certificate: x509: {_VERIFY_MESSAGES.get(code, text)}"
 
 
 def _of_status(code: int, body: bytes) -> str:

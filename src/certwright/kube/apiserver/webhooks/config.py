@@ -7,7 +7,6 @@ and MutatingWebhookConfiguration v1 admissionregistration.k8s.io.
 from __future__ import annotations
 
 import base64
-import binascii
 from typing import Any
 
 import msgspec
@@ -108,7 +107,10 @@ def rule_of(rule: Json) -> Rule:
 
 def target_of(config: Json) -> WebhookTarget:
     """The address in a `clientConfig` of a webhook, or in the spec of an APIService."""
-    ca_pem = _pem(config.get("caBundle") or "")
+    try:
+        ca_pem = base64.b64decode(config.get("caBundle") or "").decode("ascii", "replace")
+    except ValueError:
+        ca_pem = ""
     service: dict[str, Any] | None = config.get("service")
     if service is None:
         return WebhookTarget(config.get("url") or "", ca_pem)
@@ -118,10 +120,3 @@ def target_of(config: Json) -> WebhookTarget:
     url = f"https://{host}:{port}{path}"
     skip_verify = config.get("insecureSkipTLSVerify") is True
     return WebhookTarget(url, ca_pem, (service["namespace"], service["name"]), port, path, skip_verify)
-
-
-def _pem(bundle: str) -> str:
-    try:
-        return base64.b64decode(bundle).decode("ascii", "replace")
-    except (binascii.Error, ValueError):
-        return ""
