@@ -159,6 +159,12 @@ def certificate(name: str, **metadata: Any) -> Json:
     }
 
 
+def rule_for(resources: str, *operations: str, group: str = "", version: str = "*", **more: Any) -> Json:
+    """A rule of a webhook or a policy for resources of a group; without `operations`, for all of them."""
+    about = {"apiGroups": [group], "apiVersions": [version], "resources": [resources]}
+    return {**about, "operations": list(operations or "*"), **more}
+
+
 def thing_crd(*, status: bool = True, scope: str = "Namespaced") -> Json:
     """A CustomResourceDefinition that has nothing to do with certificates."""
     schema: Json = {

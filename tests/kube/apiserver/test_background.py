@@ -19,7 +19,7 @@ from certwright.kube.store.contract import Encode, Key, Row
 from certwright.kube.store.memory import MemoryStore
 from certwright.kube.util.clock import TestClock
 from certwright.kube.util.tasks import TaskSet
-from kube.apiserver.callers import CRDS, Api, thing_crd
+from kube.apiserver.callers import CRDS, Api, rule_for, thing_crd
 from kube.apiserver.webhook_server import register, running
 from support.waiting import until
 
@@ -72,8 +72,7 @@ async def test_an_address_that_is_nobody_elses_is_not_published(api: Api, host: 
 async def test_an_api_service_that_is_refused_is_made_later(api: Api) -> None:
     await api.settle()
     async with running() as hooks:
-        rule = {"apiGroups": ["*"], "apiVersions": ["*"], "resources": ["apiservices"], "operations": ["*"]}
-        await register(api, "Validating", hooks.hook(rules=[rule]))
+        await register(api, "Validating", hooks.hook(rules=[rule_for("apiservices", group="*")]))
         hooks.answers["/"] = lambda _: {"allowed": False}
         made = await api.ok("POST", CRDS, thing_crd())
         name = f"v1.{made['spec']['group']}"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from certwright.kube.util.http_messages import Identity
-from kube.apiserver.callers import CONFIG_MAPS, CRDS, MERGE, THING, THINGS, Answer, Api, thing_crd
+from kube.apiserver.callers import CONFIG_MAPS, CRDS, MERGE, THING, THINGS, Answer, Api, rule_for, thing_crd
 
 GROUP = "/apis/admissionregistration.k8s.io/v1"
 POLICIES = f"{GROUP}/validatingadmissionpolicies"
@@ -15,14 +15,8 @@ BINDINGS = f"{GROUP}/validatingadmissionpolicybindings"
 NAMESPACES = "/api/v1/namespaces"
 
 
-def rule(resources: str, *operations: str, group: str = "", version: str = "*", **more: Any) -> Json:
-    """A rule for resources of a group."""
-    about = {"apiGroups": [group], "apiVersions": [version], "resources": [resources]}
-    return {**about, "operations": list(operations or "*"), **more}
-
-
 Json = dict[str, Any]
-CONFIG_MAP_RULE = rule("configmaps", "CREATE", "UPDATE")
+CONFIG_MAP_RULE = rule_for("configmaps", "CREATE", "UPDATE")
 SMALL = {"expression": "size(object.data) < 2", "message": "too many entries"}
 
 
@@ -92,7 +86,7 @@ async def test_a_policy_without_a_binding_does_nothing(api: Api) -> None:
 
 
 async def test_updates_see_the_old_object_and_deletions_have_no_new_one(api: Api) -> None:
-    rules = {"resourceRules": [rule("configmaps", "UPDATE", "DELETE")]}
+    rules = {"resourceRules": [rule_for("configmaps", "UPDATE", "DELETE")]}
     same = "object.data == oldObject.data"
     keep = {"expression": f"request.operation == 'DELETE' ? oldObject.data.k0 != 'v' : {same}"}
     await enforce(api, policy(matchConstraints=rules, validations=[keep]))
@@ -253,7 +247,7 @@ async def test_a_kind_of_parameters_that_does_not_exist_denies(api: Api) -> None
 
 
 async def test_policies_themselves_are_exempt(api: Api) -> None:
-    constraints = {"resourceRules": [rule("*", group="*")]}
+    constraints = {"resourceRules": [rule_for("*", group="*")]}
     await enforce(api, policy(matchConstraints=constraints, validations=[{"expression": "false"}]))
     assert (await write(api, 1)).status == 422
     await api.ok("DELETE", f"{BINDINGS}/everywhere")
@@ -261,7 +255,7 @@ async def test_policies_themselves_are_exempt(api: Api) -> None:
 
 
 async def test_webhook_configurations_are_not_exempt(api: Api) -> None:
-    constraints = {"resourceRules": [rule("*", group="admissionregistration.k8s.io")]}
+    constraints = {"resourceRules": [rule_for("*", group="admissionregistration.k8s.io")]}
     await enforce(api, policy(matchConstraints=constraints, validations=[{"expression": "false"}]))
     configuration = {"metadata": {"name": "hooks"}, "webhooks": []}
     assert (await api.call("POST", f"{GROUP}/validatingwebhookconfigurations", configuration)).status == 422
@@ -269,7 +263,7 @@ async def test_webhook_configurations_are_not_exempt(api: Api) -> None:
 
 async def test_a_namespace_is_selected_by_its_labels_but_is_in_no_namespace(api: Api) -> None:
     constraints = {
-        "resourceRules": [rule("namespaces")],
+        "resourceRules": [rule_for("namespaces")],
         "namespaceSelector": {"matchLabels": {"strict": "yes"}},
     }
     checks = [{"expression": "namespaceObject != null", "message": "it is in none"}]
@@ -297,7 +291,8 @@ async def test_tokens_are_subject_to_policies(api: Api) -> None:
         "message": "an hour at most",
     }
     await enforce(
-        api, policy(matchConstraints={"resourceRules": [rule("serviceaccounts/token")]}, validations=[check])
+        api,
+        policy(matchConstraints={"resourceRules": [rule_for("serviceaccounts/token")]}, validations=[check]),
     )
     accounts = "/api/v1/namespaces/default/serviceaccounts"
     await api.ok("POST", accounts, {"metadata": {"name": "robot"}})
@@ -340,7 +335,7 @@ async def test_an_expression_that_takes_too_long_is_stopped(api: Api) -> None:
 
 def thing_rule(version: str, **more: Any) -> Json:
     """A rule for one version of Things."""
-    return rule("things", group="test.dev", version=version, **more)
+    return rule_for("things", group="test.dev", version=version, **more)
 
 
 @pytest.mark.parametrize(

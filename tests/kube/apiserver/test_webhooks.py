@@ -14,9 +14,8 @@ from aiohttp import web
 
 from certwright.kube.store.memory import MemoryStore
 from certwright.kube.util.http_messages import Identity
-from kube.apiserver.callers import CONFIG_MAPS, CRDS, SECRETS, THINGS, Api, StartApi, thing_crd
+from kube.apiserver.callers import CONFIG_MAPS, CRDS, SECRETS, THINGS, Api, StartApi, rule_for, thing_crd
 from kube.apiserver.webhook_server import (
-    CONFIG_MAP_CREATES,
     HOOKS,
     Json,
     WebhookServer,
@@ -84,8 +83,7 @@ async def test_updates_patches_and_deletions_are_shown_with_the_old_object(
     api: Api, hooks: WebhookServer
 ) -> None:
     await make(api)
-    rule = {**CONFIG_MAP_CREATES, "operations": ["UPDATE", "DELETE"]}
-    await register(api, "Validating", hooks.hook(rules=[rule]))
+    await register(api, "Validating", hooks.hook(rules=[rule_for("configmaps", "UPDATE", "DELETE")]))
     await api.merge(f"{CONFIG_MAPS}/a", {"data": {"k": "w"}})
     await api.ok("DELETE", f"{CONFIG_MAPS}/a", {"propagationPolicy": "Background"})
     update, deletion = hooks.requests
@@ -123,8 +121,7 @@ async def test_a_refusal_comes_in_the_words_of_the_webhook(
 
 async def test_a_deletion_can_be_refused(api: Api, hooks: WebhookServer) -> None:
     await make(api)
-    rule = {**CONFIG_MAP_CREATES, "operations": ["DELETE"]}
-    await register(api, "Validating", hooks.hook(rules=[rule]))
+    await register(api, "Validating", hooks.hook(rules=[rule_for("configmaps", "DELETE")]))
     hooks.answers["/"] = lambda _: {"allowed": False, "status": {"message": "keep it"}}
     assert (await api.call("DELETE", f"{CONFIG_MAPS}/a")).status == 400
     assert (await api.call("DELETE", CONFIG_MAPS)).status == 400
@@ -155,8 +152,7 @@ async def test_mutating_webhooks_change_what_is_stored_before_it_is_named_and_ju
 
 async def test_what_a_webhook_writes_is_defaulted_pruned_and_checked(api: Api, hooks: WebhookServer) -> None:
     await api.ok("POST", CRDS, thing_crd())
-    rule = {"apiGroups": ["test.dev"], "apiVersions": ["*"], "resources": ["*"], "operations": ["*"]}
-    await register(api, "Mutating", hooks.hook(rules=[rule]))
+    await register(api, "Mutating", hooks.hook(rules=[rule_for("*", group="test.dev")]))
     thing = {"apiVersion": "test.dev/v1", "kind": "Thing", "metadata": {"name": "a"}, "spec": {"size": 1}}
     hooks.answers["/"] = lambda _: patch(
         {"op": "remove", "path": "/spec/colour"},
@@ -204,13 +200,7 @@ async def test_nobody_hands_in_another_requester_through_a_webhook(
     start_api: StartApi, hooks: WebhookServer
 ) -> None:
     api = await start_api(user=Identity("eve", groups=("system:masters",)))
-    rule = {
-        "apiGroups": ["*"],
-        "apiVersions": ["*"],
-        "resources": ["certificaterequests"],
-        "operations": ["*"],
-    }
-    await register(api, "Mutating", hooks.hook(rules=[rule]))
+    await register(api, "Mutating", hooks.hook(rules=[rule_for("certificaterequests", group="*")]))
     hooks.answers["/"] = lambda _: patch({"op": "replace", "path": "/spec/username", "value": "admin"})
     request = (trustme.CA()).cert_pem.bytes()
     body = {
@@ -228,7 +218,7 @@ async def test_nobody_hands_in_another_requester_through_a_webhook(
 
 @pytest.mark.parametrize(("scope", "called"), [("*", True), ("Namespaced", True), ("Cluster", False)])
 async def test_rules_match_by_scope(api: Api, hooks: WebhookServer, *, scope: str, called: bool) -> None:
-    await register(api, "Validating", hooks.hook(rules=[{**CONFIG_MAP_CREATES, "scope": scope}]))
+    await register(api, "Validating", hooks.hook(rules=[rule_for("configmaps", scope=scope)]))
     await make(api)
     assert bool(hooks.reviews) is called
 
@@ -260,8 +250,11 @@ async def test_another_version_of_the_resource_is_converted_where_the_policy_all
     (version,) = crd["spec"]["versions"]
     crd["spec"]["versions"] = [version, {**version, "name": "v2", "storage": False}]
     await api.ok("POST", CRDS, crd)
-    rule = {"apiGroups": ["test.dev"], "apiVersions": ["v1"], "resources": ["things"], "operations": ["*"]}
-    await register(api, "Mutating", hooks.hook(rules=[rule], matchPolicy=policy))
+    await register(
+        api,
+        "Mutating",
+        hooks.hook(rules=[rule_for("things", group="test.dev", version="v1")], matchPolicy=policy),
+    )
     hooks.answers["/"] = lambda _: patch({"op": "replace", "path": "/spec/colour", "value": "blue"})
     thing = {"apiVersion": "test.dev/v2", "kind": "Thing", "metadata": {"name": "a"}, "spec": {"size": 1}}
     made = await api.ok("POST", THINGS.replace("v1", "v2"), thing)
@@ -292,9 +285,10 @@ async def test_selectors_choose_by_the_labels_of_namespace_and_object(api: Api, 
 
 async def test_an_object_that_loses_the_label_is_still_seen(api: Api, hooks: WebhookServer) -> None:
     await make(api, labels={"app": "web"})
-    rule = {**CONFIG_MAP_CREATES, "operations": ["UPDATE"]}
     await register(
-        api, "Validating", hooks.hook(rules=[rule], objectSelector={"matchLabels": {"app": "web"}})
+        api,
+        "Validating",
+        hooks.hook(rules=[rule_for("configmaps", "UPDATE")], objectSelector={"matchLabels": {"app": "web"}}),
     )
     await api.merge(f"{CONFIG_MAPS}/a", {"metadata": {"labels": None}})
     await api.merge(f"{CONFIG_MAPS}/a", {"data": None})
@@ -302,8 +296,9 @@ async def test_an_object_that_loses_the_label_is_still_seen(api: Api, hooks: Web
 
 
 async def test_namespaces_are_chosen_by_their_own_labels(api: Api, hooks: WebhookServer) -> None:
-    rule = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["namespaces"], "operations": ["CREATE"]}
-    chosen = hooks.hook(rules=[rule], namespaceSelector={"matchLabels": {"team": "a"}})
+    chosen = hooks.hook(
+        rules=[rule_for("namespaces", "CREATE")], namespaceSelector={"matchLabels": {"team": "a"}}
+    )
     await register(api, "Validating", chosen)
     for name, team in (("one", "a"), ("two", "b")):
         await api.namespace(name, team=team)
@@ -510,7 +505,7 @@ async def test_a_deletion_is_a_dry_run_wherever_that_is_said(
     api: Api, hooks: WebhookServer, query: str, body: Json | None
 ) -> None:
     await make(api)
-    await register(api, "Validating", hooks.hook(rules=[{**CONFIG_MAP_CREATES, "operations": ["DELETE"]}]))
+    await register(api, "Validating", hooks.hook(rules=[rule_for("configmaps", "DELETE")]))
     await api.ok("DELETE", f"{CONFIG_MAPS}/a{query}", body)
     assert (hooks.requests[0]["dryRun"], hooks.requests[0]["options"]["dryRun"]) == (True, ["All"])
     assert await api.exists(f"{CONFIG_MAPS}/a")
@@ -536,8 +531,7 @@ async def test_configurations_are_known_after_a_restart_and_forgotten_when_delet
 async def test_a_configuration_that_refuses_everything_can_be_taken_away(
     api: Api, hooks: WebhookServer
 ) -> None:
-    rule = {"apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*/*"], "operations": ["*"]}
-    hook = hooks.hook(rules=[rule], clientConfig={"url": "https://127.0.0.1:1/"})
+    hook = hooks.hook(rules=[rule_for("*/*", group="*")], clientConfig={"url": "https://127.0.0.1:1/"})
     for kind in ("Validating", "Mutating"):
         await register(api, kind, hook)
     assert (await api.call("POST", SECRETS, {"metadata": {"name": "a"}})).status == 500
@@ -597,9 +591,8 @@ async def test_a_configuration_has_a_thousand_webhooks_at_most(api: Api, hooks: 
 
 
 async def test_who_owns_which_field_outlives_a_webhook(api: Api, hooks: WebhookServer) -> None:
-    rule = {**CONFIG_MAP_CREATES, "operations": ["*"]}
     hooks.answers["/"] = add_label("changed")
-    await register(api, "Mutating", hooks.hook(rules=[rule]))
+    await register(api, "Mutating", hooks.hook(rules=[rule_for("configmaps")]))
     target = f"{CONFIG_MAPS}?fieldManager=me"
     body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"k": "v"}}
     made = await api.ok("POST", target, body)
@@ -625,8 +618,7 @@ async def test_the_garbage_collector_asks_before_it_deletes(api: Api, hooks: Web
     owner = (await make(api, "owner")).json["metadata"]
     reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner["uid"]}
     await make(api, "owned", ownerReferences=[reference])
-    rule = {**CONFIG_MAP_CREATES, "operations": ["DELETE"]}
-    await register(api, "Validating", hooks.hook(rules=[rule], objectSelector={}))
+    await register(api, "Validating", hooks.hook(rules=[rule_for("configmaps", "DELETE")], objectSelector={}))
     hooks.answers["/"] = lambda request: {"allowed": request["name"] == "owner"}
     await api.ok("DELETE", f"{CONFIG_MAPS}/owner")
     await until(lambda: len(hooks.reviews) >= 2)
@@ -648,8 +640,7 @@ async def test_the_garbage_collector_asks_before_it_takes_a_reference_out(
     owner = (await make(api, "owner")).json["metadata"]
     reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner["uid"]}
     await make(api, "owned", ownerReferences=[reference])
-    rule = {**CONFIG_MAP_CREATES, "operations": ["UPDATE"]}
-    await register(api, "Validating", hooks.hook(rules=[rule], objectSelector={}))
+    await register(api, "Validating", hooks.hook(rules=[rule_for("configmaps", "UPDATE")], objectSelector={}))
     hooks.answers["/"] = allow
     await api.call("DELETE", f"{CONFIG_MAPS}/owner?propagationPolicy=Orphan")
     await until(lambda: len(hooks.reviews) >= 2)
@@ -666,8 +657,7 @@ async def test_the_garbage_collector_asks_before_it_takes_a_reference_out(
 async def test_a_namespace_is_emptied_through_webhooks(api: Api, hooks: WebhookServer) -> None:
     await api.namespace("team")
     await api.ok("POST", "/api/v1/namespaces/team/configmaps", {"metadata": {"name": "kept"}})
-    rule = {**CONFIG_MAP_CREATES, "operations": ["DELETE"]}
-    await register(api, "Validating", hooks.hook(rules=[rule]))
+    await register(api, "Validating", hooks.hook(rules=[rule_for("configmaps", "DELETE")]))
     hooks.answers["/"] = lambda _: {"allowed": False}
     await api.ok("DELETE", "/api/v1/namespaces/team")
     await until(lambda: len(hooks.reviews) >= 1)
