@@ -26,6 +26,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "run": "Serve, apply FILEs, issue and renew their certificates, export them as files.",
         "serve": "Run the server: API, store and controllers, until stopped.",
         "controllers": "Run only the controllers, against a server elsewhere.",
+        "config": "Check and show the configuration file of `serve` or `controllers`.",
     },
     "Objects": {
         "create": "Create a certificate or a CA from options, without YAML.",

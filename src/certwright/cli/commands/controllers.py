@@ -20,6 +20,7 @@ from certwright.cli import (
     lazy,
     metrics_flags,
 )
+from certwright.cli.configuration import Configured
 from certwright.cli.errors import Failed
 from certwright.cli.flags import ANY_ADDRESS, flag_options, values_of
 from certwright.cli.options import ServerOptions, server_options
@@ -80,7 +81,7 @@ async def _report_leading(running: lazy.app.RunningControllers, where: str, log:
     log.announce(f"certwright's controllers are at work on {where}")
 
 
-@click.command(short_help="Run only the controllers, against a server elsewhere.")
+@click.command(cls=Configured, short_help="Run only the controllers, against a server elsewhere.")
 @flag_options("flags", controller_flags.ControllerFlags)
 @flag_options("acme", acme_flags.AcmeFlags)
 @flag_options("shims", controller_flags.ShimFlags)

@@ -10,6 +10,7 @@ import click
 
 from certwright.cli import daemon, lazy, server_flags
 from certwright.cli.access import USER_AGENT
+from certwright.cli.configuration import Configured
 from certwright.cli.errors import Failed
 from certwright.cli.export_flags import ExportFlags, export_options
 from certwright.cli.flags import DEFAULT_LISTEN, flag_options
@@ -18,7 +19,7 @@ from certwright.kit.service_manager import ServiceManager
 _log = logging.getLogger(__name__)
 
 
-@click.command(short_help="Run the server: API, store and controllers, until stopped.")
+@click.command(cls=Configured, short_help="Run the server: API, store and controllers, until stopped.")
 @server_flags.server_flags("127.0.0.1:8443")
 @export_options(default=None)
 @flag_options("log", daemon.LogFlags)

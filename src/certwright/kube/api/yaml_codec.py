@@ -57,11 +57,12 @@ class YamlError(ValueError):
 
 
 class Loaded(msgspec.Struct, frozen=True):
-    """One document: its value, where it begins, and where each mapping (by `id`) begins."""
+    """One document: its value, where it begins, and where each mapping (by `id`) and each of its keys is."""
 
     content: Any
     line: int
     lines: dict[int, int]
+    key_lines: dict[tuple[int, str], int]
 
 
 class _Open(msgspec.Struct):
@@ -88,7 +89,7 @@ def load_all(text: str, repeats: list[Repeat] | None = None, *, most: int = sys.
     for event in _events(text):
         if composer is None or isinstance(event, DocumentEndEvent):
             if composer is not None and composer.line:
-                yield Loaded(composer.result, composer.line, composer.lines)
+                yield Loaded(composer.result, composer.line, composer.lines, composer.key_lines)
             composer = _Composer(repeats)
         if isinstance(event, NodeEvent):
             most -= 1
@@ -152,6 +153,7 @@ class _Composer:
         self.result: Any = None
         self.line = 0
         self.lines: dict[int, int] = {}
+        self.key_lines: dict[tuple[int, str], int] = {}
         self._open: list[_Open] = []
         self._anchors: dict[str, Any] = {}
         self._budget = MAX_ALIASED_NODES
@@ -214,6 +216,7 @@ class _Composer:
         # Recorded immediately, so that a second one is detected before the value ends.
         parent.value[key] = None
         parent.key, parent.has_key = key, True
+        self.key_lines[id(parent.value), key] = _line(event)
 
     def _put(self, value: Any, event: Event, *, line: int = 0) -> None:
         if not self._open:

@@ -1,0 +1,126 @@
+"""`certwright config`: checks and shows the configuration file of `serve` and `controllers`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import msgspec
+
+from certwright.cli import lazy
+from certwright.cli.configuration import (
+    API_VERSION,
+    COMMANDS,
+    DEFAULT_FILE,
+    KIND,
+    Files,
+    Key,
+    Setting,
+    schema_of,
+)
+from certwright.cli.errors import AlreadyReported, report, report_error
+from certwright.cli.options import Folder
+
+_FILE = click.argument(
+    "file", type=click.Path(path_type=Path, dir_okay=False), default=DEFAULT_FILE, metavar="[FILE]"
+)
+_FOR = click.option(
+    "--for",
+    "of",
+    type=click.Choice(COMMANDS),
+    default="serve",
+    show_default=True,
+    help="The command whose configuration it is.",
+)
+
+
+@click.group(cls=Folder, short_help="Check and show the configuration file of `serve` or `controllers`.")
+def command() -> None:
+    """Check and show the configuration file that `certwright serve --config FILE` reads.
+
+    Each flag has a key in camelCase: --tls-san is tlsSan. The files conf.d/*.yaml beside FILE are merged in
+    the order of their names: lists are appended, any other key may be set once. Texts may contain ${NAME}, a
+    variable of the environment, or be file:/PATH, the content of a file.
+
+    \b
+    Examples:
+      certwright config check /etc/certwright/certwright.yaml
+      certwright config show
+      certwright config schema > certwright.schema.json
+    """
+
+
+def _context(of: str) -> click.Context:
+    root = click.get_current_context().find_root()
+    assert isinstance(root.command, click.Group)
+    served = root.command.get_command(root, of)
+    assert served is not None
+    return click.Context(served, info_name=of, parent=root)
+
+
+def _read(file: Path, of: str) -> Files:
+    """The files, if nothing is wrong with them. Else prints each problem."""
+    files = Files(file, _context(of))
+    for problem in files.problems:
+        report_error(str(problem))
+    if files.problems:
+        raise AlreadyReported
+    return files
+
+
+@command.command()
+@_FILE
+@_FOR
+def check(*, file: Path, of: str) -> None:
+    """Check FILE and conf.d/*.yaml beside it, and name the line and the fix of each problem.
+
+    \b
+    Examples:
+      certwright config check
+      certwright config check ./certwright.yaml --for controllers
+    """
+    settings = _read(file, of).settings
+    count = len({setting.path for setting in settings})
+    report(f"{file}: valid; {len(settings)} settings in {count} files")
+
+
+@command.command()
+@_FILE
+@_FOR
+def show(*, file: Path, of: str) -> None:
+    """Print the merged configuration, with the file and line of each key as comments.
+
+    Credentials are shown as they are written.
+
+    \b
+    Examples:
+      certwright config show
+      certwright config show ./certwright.yaml
+    """
+    files = _read(file, of)
+    click.echo(f"apiVersion: {API_VERSION}\nkind: {KIND}")
+    by_key: dict[str, list[Setting]] = {}
+    for setting in files.settings:
+        by_key.setdefault(setting.key, []).append(setting)
+    for name, settings in by_key.items():
+        for setting in settings:
+            click.echo(f"# {setting.path}, line {setting.line}")
+        click.echo(lazy.yaml_writer.write_yaml({name: _shown(files.keys[name], settings)}), nl=False)
+
+
+def _shown(key: Key, settings: list[Setting]) -> object:
+    return [value for setting in settings for value in setting.shown] if key.is_list else settings[0].shown
+
+
+@command.command()
+@_FOR
+def schema(*, of: str) -> None:
+    """Print the JSON schema of the configuration, with the help of each flag.
+
+    \b
+    Examples:
+      certwright config schema
+      certwright config schema --for controllers
+    """
+    encoded = msgspec.json.format(msgspec.json.encode(schema_of(_context(of).command, of)), indent=2)
+    click.echo(encoded.decode())

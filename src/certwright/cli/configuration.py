@@ -1,0 +1,369 @@
+"""The configuration file of long-running commands: each flag has its key, each key its flag.
+
+A file is a mapping with `apiVersion: certwright.io/v1alpha1` and `kind: Configuration`, as the component
+configurations of Kubernetes, and one key for each flag in camelCase: `--tls-san` is `tlsSan`. The files
+`conf.d/*.yaml` beside it are merged in the order of their names: lists are appended, any other value may be
+set once. Flags of the command line win over files.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from certwright.cli import lazy
+from certwright.cli.errors import Failed
+
+API_VERSION: Final = "certwright.io/v1alpha1"
+KIND: Final = "Configuration"
+DEFAULT_FILE: Final = Path("/etc/certwright/certwright.yaml")
+COMMANDS: Final = ("serve", "controllers")
+"""The commands that have a configuration."""
+_TYPE_KEYS: Final = {"apiVersion": API_VERSION, "kind": KIND}
+_SHELL_KEYS: Final = frozenset(("hook", "onChange"))
+"""Keys whose values a shell runs: `${NAME}` in them is the shell's."""
+_MAX_BYTES: Final = 1 << 20
+_VARIABLE: Final = re.compile(r"\$(?:\$|\{([A-Za-z_][A-Za-z0-9_]*)\})")
+_FILE: Final = re.compile(r"(^|=)file:(/.+)$", re.DOTALL)
+_ARGUMENTS: Final = "certwright.arguments"
+_ONLY_READ: Final = object()
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What is wrong with a file; `line` counts from 1, 0: the file as a whole."""
+
+    path: Path
+    line: int
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.path}, line {self.line}: {self.text}" if self.line else f"{self.path}: {self.text}"
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One value of a file, and where it is. `shown` is the value as it was written, without credentials."""
+
+    key: str
+    value: Any
+    shown: Any
+    path: Path
+    line: int
+
+
+class Key:
+    """A key of the file, which sets the flag `option`."""
+
+    def __init__(self, option: click.Option) -> None:
+        self.option = option
+        self.flag = max(option.opts, key=len)
+        self.name = camel_case(self.flag)
+        self.is_list = option.multiple
+        self.is_truth = isinstance(option.type, click.types.BoolParamType)
+
+    @cached_property
+    def _joins(self) -> bool:
+        # Flags whose one value is a list with commas: the file may have a list for them.
+        return self.is_list or any(mark in (self.option.metavar or "") for mark in ("LIST", ",…"))
+
+    def read(self, value: Any) -> Any:
+        """The value for click: a list of texts, a text, or a bool. Raises `ValueError`."""
+        if self.is_truth:
+            if not isinstance(value, bool):
+                raise ValueError(f"{value!r} is neither true nor false")
+            return value
+        if isinstance(value, Mapping) and self.is_list:
+            value = [f"{name}={_text(part)}" for name, part in value.items()]
+        if isinstance(value, list):
+            if not self._joins:
+                raise ValueError("expects one value, not a list")
+            texts = [_text(part) for part in value]
+            return texts if self.is_list else ",".join(texts)
+        return [_text(value)] if self.is_list else _text(value)
+
+    def check(self, value: Any, context: click.Context) -> None:
+        """Raise `click.BadParameter` for a value that the flag refuses."""
+        converted = self.option.type_cast_value(context, value)
+        if self.option.callback is not None:
+            self.option.callback(context, self.option, converted)
+
+    def schema(self) -> dict[str, Any]:
+        """The JSON schema of the key's value."""
+        described = {"description": " ".join((self.option.help or "").split("  [default: ")[0].split())}
+        if self.is_truth:
+            return {**described, "type": "boolean"}
+        one = {"type": ["string", "number"]}
+        if self.is_list:
+            items = {"type": "array", "items": one}
+            return {**described, "anyOf": [items, {"type": "object", "additionalProperties": one}, one]}
+        if self._joins:
+            return {**described, "anyOf": [{"type": "array", "items": one}, one]}
+        return {**described, **one}
+
+
+def camel_case(flag: str) -> str:
+    """`--tls-san` as `tlsSan`."""
+    first, *others = re.split("[-_]", flag.lstrip("-"))
+    return first + "".join(word[:1].upper() + word[1:] for word in others)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool) or value is None or isinstance(value, (dict, list)):
+        raise ValueError(f"expects text, not {_name_of(value)}")
+    return str(value)
+
+
+def _name_of(value: Any) -> str:
+    if value is None:
+        return "null; leave the key out for the default"
+    if isinstance(value, bool):
+        return f"{str(value).lower()}; quote it if that is the text"
+    return "a mapping" if isinstance(value, dict) else "a list"
+
+
+def keys_of(command: click.Command) -> dict[str, Key]:
+    """The keys of the command's configuration, by name."""
+    options = (
+        option
+        for option in command.params
+        if isinstance(option, click.Option) and option.expose_value and not option.hidden
+    )
+    return {key.name: key for key in map(Key, options)}
+
+
+class Files:
+    """The configuration of one command in a file and `conf.d` beside it. `problems` is what is wrong with
+    them; the other members hold what could be read."""
+
+    def __init__(self, path: Path, context: click.Context) -> None:
+        self.keys = keys_of(context.command)
+        self.problems: list[Problem] = []
+        self.settings: list[Setting] = []
+        self._context = context
+        for file in self._paths(path):
+            self._read(file)
+        self._find_repeats()
+
+    def _paths(self, path: Path) -> list[Path]:
+        directory = path.parent / "conf.d"
+        paths = [path]
+        try:
+            more = [entry for entry in directory.iterdir() if entry.suffix in (".yaml", ".yml")]
+        except (FileNotFoundError, NotADirectoryError):
+            more = []
+        except OSError as error:
+            self._refuse(directory, 0, error.strerror or str(error))
+            more = []
+        if more:
+            self._check_owner(directory)
+        return paths + sorted(more, key=lambda entry: entry.name)
+
+    def _refuse(self, path: Path, line: int, text: str) -> None:
+        self.problems.append(Problem(path, line, text))
+
+    def _check_owner(self, path: Path) -> bool:
+        """Whether only root and this process's user can change what the process is told to do."""
+        status = path.stat()
+        if status.st_uid not in (0, os.geteuid()):
+            self._refuse(
+                path, 0, f"belongs to user {status.st_uid}, who could run commands by it; chown it to root"
+            )
+        elif status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            self._refuse(
+                path, 0, f"can be written by others (mode {status.st_mode & 0o777:04o}); chmod go-w it"
+            )
+        else:
+            return True
+        return False
+
+    def _read(self, path: Path) -> None:
+        try:
+            if not self._check_owner(path):
+                return
+            with path.open("rb") as file:
+                raw = file.read(_MAX_BYTES + 1)
+        except OSError as error:
+            self._refuse(path, 0, error.strerror or str(error))
+            return
+        if len(raw) > _MAX_BYTES:
+            self._refuse(path, 0, "is larger than 1 MiB, which no configuration is")
+            return
+        try:
+            documents = list(lazy.yaml_writer.load_all(raw.decode("utf-8-sig")))
+        except UnicodeDecodeError:
+            self._refuse(path, 0, "is not UTF-8 text")
+            return
+        except lazy.yaml_writer.YamlError as error:
+            self._refuse(path, error.line, error.message)
+            return
+        if len(documents) > 1:
+            self._refuse(
+                path, documents[1].line, "a configuration is one document; use several files in conf.d"
+            )
+        elif documents and not isinstance(documents[0].content, dict):
+            self._refuse(
+                path, documents[0].line, "a configuration is a mapping of keys, e.g. `listen: :8443`"
+            )
+        elif documents:
+            self._take(path, documents[0])
+
+    def _take(self, path: Path, document: Any) -> None:
+        for name, value in document.content.items():
+            line = document.key_lines.get((id(document.content), name), document.line)
+            if name in _TYPE_KEYS:
+                if value != _TYPE_KEYS[name]:
+                    self._refuse(path, line, f"`{name}` is {value!r}; this version reads {_TYPE_KEYS[name]}")
+            elif (key := self.keys.get(name)) is None:
+                self._refuse(path, line, self._unknown(name))
+            else:
+                self._set(key, value, path, line)
+
+    def _unknown(self, name: str) -> str:
+        root = self._context.find_root()
+        assert isinstance(root.command, click.Group)
+        for other in COMMANDS:
+            command = root.command.get_command(root, other)
+            if command is not None and name in keys_of(command):
+                return f"`{name}` is a key of `certwright {other}`"
+        if (key := camel_case(name)) in self.keys:
+            return f"there is no key `{name}`; write `{key}`"
+        near = lazy.difflib.get_close_matches(name, self.keys, n=1)
+        hint = f"did you mean `{near[0]}`?" if near else "`certwright config schema` lists them"
+        return f"there is no key `{name}`; {hint}"
+
+    def _set(self, key: Key, value: Any, path: Path, line: int) -> None:
+        try:
+            shown = key.read(value)
+            given = key.read(value if key.name in _SHELL_KEYS else resolve(value))
+            key.check(given, self._context)
+        except click.BadParameter as error:
+            self._refuse(path, line, f"`{key.name}`: {error.message.rstrip('.')}")
+        except ValueError as error:
+            self._refuse(path, line, f"`{key.name}`: {error}")
+        else:
+            self.settings.append(Setting(key.name, given, shown, path, line))
+
+    def _find_repeats(self) -> None:
+        first: dict[str, Setting] = {}
+        for setting in self.settings:
+            before = first.setdefault(setting.key, setting)
+            if before is setting or self.keys[setting.key].is_list:
+                continue
+            self._refuse(
+                setting.path,
+                setting.line,
+                f"`{setting.key}` is set in {before.path}, line {before.line}, too",
+            )
+
+    @property
+    def defaults(self) -> dict[str, Any]:
+        """The values by parameter, as click's `default_map`."""
+        values: dict[str, Any] = {}
+        for setting in self.settings:
+            key = self.keys[setting.key]
+            name = str(key.option.name)
+            values[name] = [*values.get(name, ()), *setting.value] if key.is_list else setting.value
+        return values
+
+
+def resolve(value: Any) -> Any:
+    """The value with `${NAME}` replaced by the environment's variable, and `file:/path`, at its beginning or
+    after a `=`, by the text of that file. `$$` is a dollar sign. Raises `ValueError`."""
+    if isinstance(value, list):
+        return [resolve(part) for part in value]
+    if isinstance(value, dict):
+        return {name: resolve(part) for name, part in value.items()}
+    if not isinstance(value, str):
+        return value
+    return _FILE.sub(_content, _VARIABLE.sub(_variable, value))
+
+
+def _variable(match: re.Match[str]) -> str:
+    name = match.group(1)
+    if name is None:
+        return "$"
+    if name not in os.environ:
+        raise ValueError(f"the environment has no variable {name}")
+    return os.environ[name]
+
+
+def _content(match: re.Match[str]) -> str:
+    path = Path(match.group(2))
+    try:
+        with path.open("rb") as file:
+            return match.group(1) + file.read(_MAX_BYTES).decode().strip()
+    except OSError as error:
+        raise ValueError(f"{path}: {error.strerror or error}") from None
+    except UnicodeDecodeError:
+        raise ValueError(f"{path} is not UTF-8 text") from None
+
+
+def schema_of(command: click.Command, name: str) -> dict[str, Any]:
+    """The JSON schema (draft 2020-12) of the configuration of `command`, which is called `name`."""
+    properties: dict[str, Any] = {key: {"const": value} for key, value in _TYPE_KEYS.items()}
+    properties |= {key.name: key.schema() for key in keys_of(command).values()}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": f"Configuration of certwright {name}",
+        "type": "object",
+        "properties": properties,
+        "additionalProperties": False,
+    }
+
+
+class Configured(click.Command):
+    """A command with `--config FILE`, whose values are the defaults of its other options."""
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        option = click.Option(
+            ["--config"],
+            metavar="FILE",
+            type=click.Path(path_type=Path, dir_okay=False),
+            is_eager=True,
+            expose_value=False,
+            callback=_load,
+            help="Read flags from FILE and from conf.d/*.yaml beside it; `certwright config` checks them. "
+            "Flags given here win.",
+        )
+        self.params.insert(0, option)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """As in click; keeps the arguments for `reread`."""
+        ctx.meta[_ARGUMENTS] = list(args)
+        return super().parse_args(ctx, args)
+
+
+def _load(context: click.Context, _option: click.Parameter, path: Path | None) -> None:
+    if path is None:
+        return
+    files = Files(path, context)
+    if files.problems:
+        raise Failed("; ".join(map(str, files.problems)))
+    context.default_map = files.defaults
+
+
+def reread(context: click.Context) -> tuple[Any, list[str]]:
+    """Parse the arguments of a running command, and its files, again. Returns what its function returns while
+    `only_reading`, and the flags whose values have changed. Raises `click.ClickException`."""
+    arguments = list(context.meta[_ARGUMENTS])
+    fresh = context.command.make_context(context.info_name, arguments, parent=context.parent)
+    flags = {str(option.name): max(option.opts, key=len) for option in context.command.params}
+    changed = [flags[name] for name, value in fresh.params.items() if context.params[name] != value]
+    fresh.obj = _ONLY_READ
+    with fresh:
+        return context.command.invoke(fresh), changed
+
+
+def only_reading() -> bool:
+    """Whether the function of the command shall only return its settings."""
+    return click.get_current_context().obj is _ONLY_READ
