@@ -20,20 +20,23 @@ help:  ## show this list
 	@echo "To develop it:"
 	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | grep -vE '^($(USERS)):' | sed -E 's/:.*## /\t/; s/^/  /' | expand -t 15
 
-$(BIN)/python:
+# pip's own command is the last file of a new environment: one that was interrupted before is made anew.
+$(BIN)/pip:
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "certwright needs Python 3.11 or newer; this is %s. Set PYTHON=python3.11, say." % sys.version.split()[0])'
+	@$(PYTHON) -c 'import sys; exec("try:\n import ensurepip, venv\nexcept ImportError:\n sys.exit(\"Python has no venv here; install it, on Debian and Ubuntu by: apt install python3-venv (or python%d.%d-venv)\" % sys.version_info[:2])")'
 	@echo "making $(VENV) …"
-	@$(PYTHON) -m venv $(VENV)
+	@rm -rf $(VENV) && mkdir $(VENV) && $(PYTHON) -m venv $(VENV) 2> $(VENV)/errors \
+	  || { grep -v -e '^ ' -e Traceback -e KeyboardInterrupt $(VENV)/errors >&2; rm -rf $(VENV); exit 1; }
 
 # A stamp per lock: nothing is asked of the package index while the locks are as they were.
-$(VENV)/.runtime: requirements/runtime.lock requirements/build.lock pyproject.toml | $(BIN)/python
+$(VENV)/.runtime: requirements/runtime.lock requirements/build.lock pyproject.toml | $(BIN)/pip
 	@echo "installing the pinned requirements …"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/runtime.lock -r requirements/build.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
 # Without bytecode of what the tests do not import, which would take half of the time.
-$(VENV)/.test: requirements/test.lock requirements/build.lock pyproject.toml | $(BIN)/python
+$(VENV)/.test: requirements/test.lock requirements/build.lock pyproject.toml | $(BIN)/pip
 	@echo "installing what the tests need …"
 	@$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --require-hashes -r requirements/test.lock -r requirements/build.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
@@ -208,5 +211,9 @@ sdks: $(SDKS)/.done  ## install the DNS providers' own clients, which judge the 
 lock:  ## pin the requirements again (needs uv)
 	@for name in runtime build etcd doh lexicon apprise dev clients servers sdks vcert; do uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header requirements/$$name.in -o requirements/$$name.lock; done
 
-clean:  ## remove the virtual environment and what `make run` left
-	@rm -rf $(VENV) $(CLIENTS) $(SERVERS) $(SDKS) $(VCERT) certwright-data certwright-export certwright-demo-export .pytest_cache .mypy_cache .ruff_cache .hypothesis
+clean:  ## remove the virtual environments and what `make run` left; asks before it deletes keys
+	@rm -rf $(VENV) $(CLIENTS) $(SERVERS) $(SDKS) $(VCERT) dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	@for kept in certwright-data certwright-export certwright-demo-export; do \
+	  test -e $$kept || continue; \
+	  if test -t 0; then printf 'Delete %s, with the private keys in it? [y/N] ' $$kept; read -r answer; else answer=; fi; \
+	  case "$$answer" in [yY]*) rm -rf $$kept;; *) echo "$$kept is kept; to delete it: rm -r $$kept";; esac; done
