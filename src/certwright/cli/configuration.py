@@ -258,10 +258,11 @@ class Files:
             before = first.setdefault(setting.key, setting)
             if before is setting or self.keys[setting.key].is_list:
                 continue
+            where = f"{before.path}, line {before.line}"
             self._refuse(
                 setting.path,
                 setting.line,
-                f"`{setting.key}` is set in {before.path}, line {before.line}, too",
+                f"`{setting.key}` is set in {where}, too; keep one",
             )
 
     @property

@@ -1,0 +1,166 @@
+"""The configuration file of `serve` and `controllers`."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import click
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from certwright.cli.configuration import COMMANDS, Files, camel_case, keys_of, schema_of
+from certwright.cli.main import program
+
+HEAD = "apiVersion: certwright.io/v1alpha1\nkind: Configuration\n"
+
+
+def invoke(*words: str) -> Result:
+    return CliRunner().invoke(program, words)
+
+
+def context_of(name: str) -> click.Context:
+    root = click.Context(program, info_name="certwright")
+    command = program.get_command(root, name)
+    assert command is not None
+    return click.Context(command, info_name=name, parent=root)
+
+
+def write(folder: Path, **texts: str) -> Path:
+    """`certwright.yaml` and files of `conf.d`, by name. Returns the path of the first."""
+    (folder / "conf.d").mkdir()
+    for name, text in texts.items():
+        path = folder / "certwright.yaml" if name == "main" else folder / "conf.d" / f"{name}.yaml"
+        path.write_text(text)
+    return folder / "certwright.yaml"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_each_flag_has_a_key_and_each_key_a_flag(name: str) -> None:
+    command = context_of(name).command
+    flags = {
+        max(option.opts, key=len)
+        for option in command.params
+        if isinstance(option, click.Option) and option.expose_value and not option.hidden
+    }
+    keys = keys_of(command)
+    assert {key.flag for key in keys.values()} == flags
+    assert all(name == camel_case(key.flag) for name, key in keys.items())
+    assert {"dataDir", "tlsSan"} <= keys.keys() or name == "controllers"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_schema_is_one_and_accepts_what_is_read(name: str, tmp_path: Path) -> None:
+    jsonschema_rs = pytest.importorskip("jsonschema_rs")
+    schema = jsonschema_rs.validator_for(schema_of(context_of(name).command, name))
+    path = write(
+        tmp_path, main=f"{HEAD}hook: {{web: reload}}\nwebroot: []\ncontrollers: [issuers]\nlogLevel: info\n"
+    )
+    assert schema.is_valid(yaml.safe_load(path.read_text()))
+    assert not schema.is_valid({"tlsSann": "a"})
+    assert not Files(path, context_of(name)).problems
+
+
+def test_files_are_merged_in_the_order_of_their_names(tmp_path: Path) -> None:
+    path = write(
+        tmp_path,
+        main=f"{HEAD}listen: 127.0.0.1:9443\ntlsSan: a.example\nanonymousAuth: true\n",
+        b="tlsSan: [c.example]\ncontrollers: ['*', '-issuers']\n",
+        a="tlsSan: [b.example]\nmaxRequestsInflight: 300\n",
+    )
+    files = Files(path, context_of("serve"))
+    assert not files.problems
+    assert files.defaults == {
+        "listen": "127.0.0.1:9443",
+        "tls_sans": ["a.example", "b.example", "c.example"],
+        "anonymous_auth": True,
+        "controllers": "*,-issuers",
+        "max_requests": "300",
+    }
+
+
+def test_flags_of_the_command_line_win(tmp_path: Path) -> None:
+    path = write(tmp_path, main="tlsSan: [a.example]\neventTtl: 2h\nlogLevel: debug\n")
+    command = context_of("serve").command
+    words = ["--config", str(path), "--tls-san", "b.example", "--log-level", "error"]
+    given = command.make_context("serve", words, parent=context_of("serve").parent).params
+    assert given["tls_sans"] == ("b.example",)
+    assert given["log_level"] == "error"
+    assert given["event_ttl"].total_seconds() == 7200
+
+
+def test_texts_of_the_environment_and_of_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOKEN", "s3cret")
+    (tmp_path / "token").write_text("s4cret\n")
+    options = f"['a.token=${{TOKEN}}', 'b.token=file:{tmp_path}/token', 'c.price=$$1']"
+    hook = "hook: {web: 'cp ${CERTWRIGHT_DIR}/tls.crt $HOME'}"
+    text = f"dns01LexiconOption: {options}\ndeliveryRoot: {{web: {tmp_path}}}\n{hook}\n"
+    path = write(tmp_path, main=text)
+    files = Files(path, context_of("serve"))
+    assert not files.problems
+    assert files.defaults["lexicon_options"] == ["a.token=s3cret", "b.token=s4cret", "c.price=$1"]
+    assert files.defaults["hooks"] == ["web=cp ${CERTWRIGHT_DIR}/tls.crt $HOME"]
+    shown = invoke("config", "show", str(path))
+    assert "${TOKEN}" in shown.output
+    assert "s3cret" not in shown.output
+    assert "s4cret" not in shown.output
+
+
+PROBLEMS = {
+    "a typo": ("tlsSann: a", "conf.d/x.yaml, line 1: there is no key `tlsSann`; did you mean `tlsSan`?"),
+    "the flag's name": ("tls-san: a", "there is no key `tls-san`; write `tlsSan`"),
+    "another command's key": ("shards: 3", "`shards` is a key of `certwright controllers`"),
+    "a wrong value": ("\nlisten: x", "conf.d/x.yaml, line 2: `listen`: `x` is not HOST:PORT"),
+    "a list for one value": ("eventTtl: [1h]", "`eventTtl`: expects one value, not a list"),
+    "a text for a truth": ("anonymousAuth: maybe", "`anonymousAuth`: 'maybe' is neither true nor false"),
+    "a truth for a text": ("leaderElectionNamespace: yes", "expects text, not true; quote it"),
+    "null": ("store:", "`store`: expects text, not null; leave the key out for the default"),
+    "set twice": ("dataDir: /b", "`dataDir` is set in {main}, line 1, too; keep one"),
+    "a duplicate key": ("eventTtl: 1h\neventTtl: 2h", 'line 2: duplicate key "eventTtl"'),
+    "no variable": ("store: ${NO_SUCH}", "`store`: the environment has no variable NO_SUCH"),
+    "no file": ("store: file:/no/such", "`store`: /no/such: No such file or directory"),
+    "a version of later": ("apiVersion: certwright.io/v9", "this version reads certwright.io/v1alpha1"),
+    "another kind": ("kind: Certificate", "`kind` is 'Certificate'; this version reads Configuration"),
+    "two documents": ("store: memory\n---\nlisten: :1", "line 3: a configuration is one document"),
+    "a list": ("- a", "a configuration is a mapping"),
+    "no YAML": ("a: [", "conf.d/x.yaml, line"),
+}
+
+
+@pytest.mark.parametrize(("text", "message"), PROBLEMS.values(), ids=PROBLEMS)
+def test_bad_files_are_refused_with_place_and_fix(text: str, message: str, tmp_path: Path) -> None:
+    path = write(tmp_path, main="dataDir: /a\n", x=text + "\n")
+    checked = invoke("config", "check", str(path))
+    assert checked.exit_code == 1
+    assert message.format(main=path) in checked.stderr
+    served = invoke("serve", "--config", str(path))
+    assert served.exit_code == 1
+    assert message.format(main=path) in served.stderr
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, which may give files away")
+def test_files_that_others_can_change_are_refused(tmp_path: Path) -> None:
+    path = write(tmp_path, main="dataDir: /a\n", x="store: memory\n", y="eventTtl: 2h\n")
+    os.chown(tmp_path / "conf.d" / "x.yaml", 65532, 65532)
+    (tmp_path / "conf.d" / "y.yaml").chmod(0o664)
+    result = invoke("config", "check", str(path))
+    assert "x.yaml: belongs to user 65532, who could run commands by it; chown it to root" in result.stderr
+    assert "y.yaml: can be written by others (mode 0664); chmod go-w it" in result.stderr
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    result = invoke("config", "check", str(tmp_path / "none.yaml"))
+    assert result.exit_code == 1
+    assert f"{tmp_path / 'none.yaml'}: No such file or directory" in result.stderr
+
+
+def test_what_is_printed_is_a_configuration(tmp_path: Path) -> None:
+    path = write(tmp_path, main=f"{HEAD}tlsSan: a.example\n", x="tlsSan: b.example\n")
+    assert invoke("config", "check", str(path)).output == f"{path}: valid; 2 settings in 2 files\n"
+    shown = invoke("config", "show", str(path)).output
+    assert yaml.safe_load(shown)["tlsSan"] == ["a.example", "b.example"]
+    assert f"# {path}, line 3" in shown
+    schema = json.loads(invoke("config", "schema").output)
+    assert schema["properties"]["tlsSan"]["description"].startswith("A further name")
