@@ -28,6 +28,7 @@ from certwright.app.options import (
 )
 from certwright.app.server import CONTROLLER, RunningServer, start_server
 from certwright.controllers.acme.listeners import AcmeSettings
+from certwright.controllers.deliveries.export import ExportFailed, Exports, ExportSettings
 from certwright.controllers.deliveries.permissions import DeliveryOptions, Root
 from certwright.controllers.replicas.shards import ClusterSettings
 from certwright.controllers.shims.annotations import ShimOptions
@@ -46,6 +47,9 @@ __all__ = [
     "ControllerOptions",
     "DeliveryOptions",
     "EtcdOptions",
+    "ExportFailed",
+    "ExportSettings",
+    "Exports",
     "InFlight",
     "MetricsTls",
     "OperatorPolicy",

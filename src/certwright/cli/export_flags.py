@@ -60,11 +60,11 @@ class ExportFlags:
                 )
 
     @property
-    def settings(self) -> lazy.exporting.ExportSettings | None:
+    def settings(self) -> lazy.app.ExportSettings | None:
         """The settings; None: nothing is exported."""
         if self.export is None:
             return None
-        return lazy.exporting.ExportSettings(
+        return lazy.app.ExportSettings(
             root=self.export,
             # Without --export, processes of one working directory share it, and may have no certificate.
             reserves_late=self.export == DEFAULT_EXPORT,

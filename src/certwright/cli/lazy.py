@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
     from certwright import app as app
     from certwright.app import acme_commands as acme_commands
-    from certwright.cli import exporting as exporting
     from certwright.cli import jsonpath_template as jsonpath_template
     from certwright.kit import tls_scan as tls_scan
     from certwright.kube.util import jsonpath as jsonpath
@@ -25,7 +24,6 @@ _MODULES = {
     "app": "certwright.app",
     "certificate": "certwright.resources.certificate",
     "difflib": "difflib",
-    "exporting": "certwright.cli.exporting",
     "inspect": "certwright.cli.commands.inspect",
     "import_acme_sh": "certwright.cli.importing.acme_sh",
     "import_caddy": "certwright.cli.importing.caddy",

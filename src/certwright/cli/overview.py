@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from certwright import app
 from certwright.cli import related
 from certwright.cli.diagnosis import (
     OUR_GROUP,
@@ -17,7 +18,6 @@ from certwright.cli.diagnosis import (
     issuer_ref,
     issuer_words,
 )
-from certwright.cli.exporting import Exports
 from certwright.cli.format import at, parse_time
 from certwright.cli.progress import Row
 from certwright.kube.api.kinds import Kind
@@ -91,7 +91,7 @@ class Mirror:
 class Overview:
     """Reads the informers, and the names of the exported files."""
 
-    def __init__(self, mirror: Mirror, exports: Exports, clock: Clock) -> None:
+    def __init__(self, mirror: Mirror, exports: app.Exports, clock: Clock) -> None:
         self.mirror = mirror
         self._exports = exports
         self._clock = clock

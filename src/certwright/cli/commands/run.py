@@ -24,7 +24,6 @@ from certwright.cli.commands.serve import announce
 from certwright.cli.diagnosis import OUR_GROUP
 from certwright.cli.errors import AlreadyReported, Failed, report, report_error
 from certwright.cli.export_flags import DEFAULT_EXPORT, ExportFlags, export_options
-from certwright.cli.exporting import Exports, ExportSettings
 from certwright.cli.flags import DEFAULT_LISTEN, flag_options, gathered, is_free
 from certwright.cli.format import echo
 from certwright.cli.options import read_manifests, timeout_option
@@ -100,7 +99,10 @@ def command(
         log=log,
         **asdict(flags),
     )
-    succeeded = lazy.app.run(Runner(options).run())
+    try:
+        succeeded = lazy.app.run(Runner(options).run())
+    except app.ExportFailed as error:
+        raise Failed(str(error)) from error
     daemon.leave(0 if succeeded else 1)
     if not succeeded:
         raise AlreadyReported
@@ -117,7 +119,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     manifests: Manifests
     once: bool
     timeout_s: float
-    export: ExportSettings
+    export: app.ExportSettings
     server: server_flags.ServerFlags
     log: daemon.LogFlags
 
@@ -134,7 +136,7 @@ class Runner:
     async def run(self) -> bool:
         """Run to the end; returns whether all succeeded. Raises `Failed`."""
         stop = daemon.Stop()
-        exports = Exports(self._options.export, self._clock)
+        exports = app.Exports(self._options.export, self._clock)
         async with (
             exports.opened(),
             self._server(stop) as server,
@@ -176,7 +178,7 @@ class Runner:
             raise Failed(str(error)) from error
 
     @asynccontextmanager
-    async def _overview(self, server: app.RunningServer, exports: Exports) -> AsyncIterator[Overview]:
+    async def _overview(self, server: app.RunningServer, exports: app.Exports) -> AsyncIterator[Overview]:
         mirror = Mirror(server.client(USER_AGENT), self._clock)
         try:
             await mirror.synced()
@@ -216,7 +218,7 @@ class Runner:
                 return
 
     async def _keep_until_stopped(
-        self, server: app.RunningServer, overview: Overview, exports: Exports, stop: daemon.Stop
+        self, server: app.RunningServer, overview: Overview, exports: app.Exports, stop: daemon.Stop
     ) -> None:
         keeping = asyncio.ensure_future(self._keep(overview, exports))
         try:
@@ -224,7 +226,7 @@ class Runner:
         finally:
             keeping.cancel()
 
-    async def _keep(self, overview: Overview, exports: Exports) -> None:
+    async def _keep(self, overview: Overview, exports: app.Exports) -> None:
         """Report what happens to certificates and their files, for ever."""
         reported = {key: overview.outcome(key) for key in overview.mirror.certificates()}
         await exports.settled()

@@ -44,7 +44,10 @@ def command(*, server: server_flags.ServerFlags, export: ExportFlags, log: daemo
     server.deliveries.reserve()
     host, port = server.listen or DEFAULT_LISTEN
     options = server.at(host, port)
-    lazy.app.run(_serve(options, export, log))
+    try:
+        lazy.app.run(_serve(options, export, log))
+    except lazy.app.ExportFailed as error:
+        raise Failed(str(error)) from error
     daemon.leave()
 
 
@@ -52,12 +55,12 @@ async def _serve(options: lazy.app.ServeOptions, export: ExportFlags, log: daemo
     async with AsyncExitStack() as stack:
         exports = None
         if (settings := export.settings) is not None:
-            exports = await stack.enter_async_context(lazy.exporting.Exports(settings).opened())
+            exports = await stack.enter_async_context(lazy.app.Exports(settings).opened())
         await _serve_until_stopped(options, exports, log)
 
 
 async def _serve_until_stopped(
-    options: lazy.app.ServeOptions, exports: lazy.exporting.Exports | None, log: daemon.LogFlags
+    options: lazy.app.ServeOptions, exports: lazy.app.Exports | None, log: daemon.LogFlags
 ) -> None:
     stop, service = daemon.Stop(), ServiceManager()
     try:

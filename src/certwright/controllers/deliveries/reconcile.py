@@ -47,6 +47,7 @@ from certwright.kube.api.errors import NotFound
 from certwright.kube.api.meta import Condition, ObjectKey
 from certwright.kube.client.informer import Informer
 from certwright.kube.runtime.controller import Result
+from certwright.kube.util.durations import doubled
 from certwright.pki.certificates import CertificateFacts
 from certwright.resources.delivery import (
     Delivery,
@@ -70,8 +71,6 @@ _CHECK_TIMEOUT_S: Final = 10.0
 _ALARM_AT: Final = 3
 """The check, three seconds after the delivery, from which on the old certificate is a problem: a server that
 reloads serves it for a moment."""
-# More would overflow; the longest wait is reached before.
-_MOST_DOUBLINGS: Final = 20
 
 
 class Tools(msgspec.Struct, frozen=True):
@@ -173,7 +172,7 @@ class DeliveryReconciler:
             await self._deliver(job)
         except Refused as refusal:
             failures = retry.failures + 1 if retry is not None and retry.inputs == job.inputs else 1
-            wait = min(FIRST_RETRY * 2 ** min(failures - 1, _MOST_DOUBLINGS), LONGEST_RETRY)
+            wait = doubled(FIRST_RETRY, failures, cap=LONGEST_RETRY)
             retry = self._retries[key] = _Retry(failures, self._toolbox.now() + wait, job.inputs)
             # Without its hook the server may still read the files by itself, or serve the old certificate.
             replaced = job.source.certificate if refusal.reason == permissions.HOOK_FAILED else None
@@ -339,7 +338,7 @@ class DeliveryReconciler:
         wait = DAILY
         if condition.status != "True":
             failures = last.failures + 1 if last is not None else 1
-            wait = min(FIRST_RETRY * 2 ** min(failures - 1, _MOST_DOUBLINGS), LONGEST_CHECK_RETRY)
+            wait = doubled(FIRST_RETRY, failures, cap=LONGEST_CHECK_RETRY)
         self._checked[key] = _Checked(certificate.der, addresses, failures, now + wait)
         if condition.reason == OLD_SERVED and failures < _ALARM_AT:
             return now + wait

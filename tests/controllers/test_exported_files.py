@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from certwright.cli.export import Exporter, ExportInUse, UnsafeName
+from certwright.controllers.deliveries.export import Exporter, ExportFailed, UnsafeName
 from certwright.kube.api.meta import ObjectKey
 from support.pairs import ca_pair
 
@@ -175,7 +175,7 @@ def test_the_private_key_of_a_ca_is_removed_unless_the_operator_wants_it(tmp_pat
 def test_only_one_process_exports_to_a_directory(tmp_path: Path) -> None:
     first, second = Exporter(tmp_path / "out"), Exporter(tmp_path / "out")
     first.lock()
-    with pytest.raises(ExportInUse, match=rf"process {os.getpid()}.*--export"):
+    with pytest.raises(ExportFailed, match=rf"process {os.getpid()}.*--export"):
         second.lock()
     first.release()
     second.lock()

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from certwright.cli.export import Exporter
-from certwright.cli.exporting import Exports, ExportSettings, OnChange
+from certwright.controllers.deliveries.export import Exporter, Exports, ExportSettings, OnChange
 from certwright.kube.api.core import EVENTS, SECRETS, Secret, SecretMeta
 from certwright.kube.api.meta import ObjectKey, ObjectMeta
 from certwright.kube.util.clock import SystemClock
@@ -213,7 +212,7 @@ async def test_versions_in_quick_succession_are_one_run(tmp_path: Path) -> None:
 async def test_a_failed_command_is_logged_and_repeated_until_it_succeeds(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("certwright.cli.exporting._FIRST_RETRY", timedelta(seconds=0.1))
+    monkeypatch.setattr("certwright.controllers.deliveries.export._FIRST_RETRY", timedelta(seconds=0.1))
     command = f'echo x >> {tmp_path}/log; echo "no such unit" >&2; test $(wc -l < {tmp_path}/log) -ge 3'
     async with running(tmp_path, command) as on_change:
         on_change.add(SHOP_WEB, version(tmp_path))
