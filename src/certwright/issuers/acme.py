@@ -39,7 +39,6 @@ from certwright.resources.causes import Cause
 from certwright.resources.issuer import ACMEIssuer
 from certwright.resources.names import ACME_PROBLEM, REPLACES
 from certwright.resources.reasons import SOLVERS_NOT_VERIFIED
-from certwright.resources.request import CertificateRequest
 
 _OLD_SERVERS = ("acme-v01.api.letsencrypt.org", "acme-staging.api.letsencrypt.org")
 _CHANGED_ORDER_RETRY = timedelta(minutes=10)
@@ -86,6 +85,7 @@ class ACME(msgspec.Struct, frozen=True):
             return wrong
         if tools.acme is None:
             return Pending("OrderPending", "ACME is switched off in this process")
+        names_replaced = spec.renewal_information_source != "None"
         try:
             order = await tools.acme.ensure_order(
                 request,
@@ -97,7 +97,7 @@ class ACME(msgspec.Struct, frozen=True):
                     ip_addresses=csr.ip_addresses,
                     duration=request.spec.duration if spec.enable_duration_feature else None,
                     profile=spec.profile,
-                    replaces=_replaces(request, spec),
+                    replaces=request.metadata.annotations.get(REPLACES, "") if names_replaced else "",
                 ),
             )
         except OrderChanged as changed:
@@ -154,12 +154,6 @@ def _impossible(message: str, advice: str) -> Failed:
     return Failed("InvalidOrder", message, cause=Cause.INVALID_REQUEST, advice=advice)
 
 
-def _replaces(request: CertificateRequest, spec: ACMEIssuer) -> str:
-    if spec.renewal_information_source == "None":
-        return ""
-    return request.metadata.annotations.get(REPLACES, "")
-
-
 def _outcome(order: Order, csr: CsrFacts) -> Outcome:
     status, name = order.status, order.metadata.name
     if status.state == "valid" and status.certificate:
@@ -205,15 +199,11 @@ def with_solvers(
     shown = "; ".join(f"{problem.path}: {problem.message}" for problem in problems[:_MOST_SHOWN])
     if more := len(problems) - _MOST_SHOWN if len(problems) > _MOST_SHOWN else 0:
         shown += f"; and {more} more"
-    retry_after = _retry_after(problems, now)
+    moments = [problem.retry_at for problem in problems if problem.retry_at is not None]
+    retry_after = max(min(moments) - now, _SHORTEST_RETRY) if moments else None
     if len(problems) < len(spec.solvers) or not all(problem.is_certain for problem in problems):
         return replace(account, message=f"{account.message}; but {shown}", retry_after=retry_after)
     message = f"Failed to verify solvers: {shown}"
     return replace(
         account, ready=False, reason=SOLVERS_NOT_VERIFIED, message=message, retry_after=retry_after
     )
-
-
-def _retry_after(problems: Sequence[SolverProblem], now: datetime) -> timedelta | None:
-    moments = [problem.retry_at for problem in problems if problem.retry_at is not None]
-    return max(min(moments) - now, _SHORTEST_RETRY) if moments else None

@@ -29,7 +29,7 @@ from certwright.issuers.contract import post_quantum_refusal as refusal
 from certwright.kube.util.caches import Lru
 from certwright.pki import chain
 from certwright.pki.certificates import CertificateFacts, read_chain
-from certwright.pki.errors import BadCertificate, BadCsr, BadKey, BadName, BadUsage, PkiError
+from certwright.pki.errors import BadCsr, BadKey, BadName, BadUsage, PkiError
 from certwright.pki.keys import PrivateKey, load_private_key, public_key_der
 from certwright.pki.signing import Addresses, sign, takes_long
 from certwright.resources.causes import Cause
@@ -113,7 +113,10 @@ class CA:
         pair = await self._usable(issuer, await tools.get_secret(spec.secret_name), tools, namespace)
         if isinstance(pair, UnusablePair):
             where = f"{issuer.namespace}/{spec.secret_name}" if issuer.namespace else spec.secret_name
-            return Pending(pair.sign_reason, _pending(pair, where), secrets=(spec.secret_name,))
+            message = f"Failed to parse signing CA keypair from secret {where}: {pair.message}"
+            if pair.sign_reason == _MISSING:
+                message = f"Referenced secret {where} not found"
+            return Pending(pair.sign_reason, message, secrets=(spec.secret_name,))
         request = signing.request.spec
         if (refused := refusal(request.request, tools)) is not None:
             return refused
@@ -180,12 +183,6 @@ def _spec(issuer: IssuerView) -> CAIssuer:
     return issuer.spec.ca
 
 
-def _pending(problem: UnusablePair, where: str) -> str:
-    if problem.sign_reason == _MISSING:
-        return f"Referenced secret {where} not found"
-    return f"Failed to parse signing CA keypair from secret {where}: {problem.message}"
-
-
 def _digest(name: str, data: Mapping[str, bytes]) -> bytes:
     digest = hashlib.sha256(name.encode())
     for key in (TLS_CERT_KEY, TLS_PRIVATE_KEY_KEY, CA_CERT_KEY):
@@ -222,15 +219,8 @@ def _parse(name: str, data: Mapping[str, bytes]) -> SigningPair | UnusablePair:
     if any((certificate.subject_text, certificate.spki) not in members for certificate in certificates):
         text = "the certificates are not one chain: each must have signed the one before it"
         return UnusablePair(_GET, _INVALID_DATA, f'"{TLS_CERT_KEY}" in secret "{name}": {text}')
-    certificates = chain.extended(path, _further(data))
+    # cert-manager ignores ca.crt; an unreadable one is no reason to refuse the pair.
+    certificates = chain.extended(path, chain.readable(data.get(CA_CERT_KEY, b"")))
     top = certificates[-1]
     served = certificates[:-1] if chain.is_root(top) else certificates
     return SigningPair(certificates[0], key, chain.pem_of(served), top.pem)
-
-
-def _further(data: Mapping[str, bytes]) -> tuple[CertificateFacts, ...]:
-    # cert-manager ignores ca.crt; an unreadable one is no reason to refuse the pair.
-    try:
-        return read_chain(data.get(CA_CERT_KEY, b""))
-    except BadCertificate:
-        return ()

@@ -62,13 +62,13 @@ class Bucket:
     def free_at(self, rate: Rate, now: int, ahead: int = 0) -> int:
         """The earliest moment, `now` or later, at which one more is allowed after `ahead` others."""
         before = self.held + ahead
-        free = self._refilled_at(rate, now, before) if rate.refills else self._slid_at(rate, now, before)
+        if rate.refills:
+            free = max(now, max(self.full_at, now) + (before + 1 - rate.count) * rate.every)
+        else:
+            free = self._slid_at(rate, now, before)
         if self.closed_until > now:
             free = max(free, self.closed_until + ahead * rate.every)
         return free
-
-    def _refilled_at(self, rate: Rate, now: int, before: int) -> int:
-        return max(now, max(self.full_at, now) + (before + 1 - rate.count) * rate.every)
 
     def _slid_at(self, rate: Rate, now: int, before: int) -> int:
         window = rate.window // _MICRO

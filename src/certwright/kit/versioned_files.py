@@ -222,8 +222,10 @@ def replace_files(folder: int, files: Mapping[str, File], *, obsolete: Collectio
     """
     version = current_version(folder)
     before = {name: _read(folder, version, name) for name in files}
-    attributes = {name: file.attributes(_attributes(before[name])) for name, file in files.items()}
-    after = {name: _File(file.content, attributes[name]) for name, file in files.items()}
+    after = {}
+    for name, file in files.items():
+        former = before[name]
+        after[name] = _File(file.content, file.attributes(former.attributes if former is not None else None))
     changed = [name for name in files if before[name] != after[name]]
     listed = _names(folder, version)
     if version is None or changed or listed != set(files):
@@ -331,10 +333,6 @@ def _read_in(folder: int, name: str) -> _File | None:
             return None
         mode = stat.S_IMODE(status.st_mode)
         return _File(file.read(), Attributes(mode, status.st_uid, status.st_gid))
-
-
-def _attributes(written: _File | None) -> Attributes | None:
-    return written.attributes if written is not None else None
 
 
 def _write_version(folder: int, files: Mapping[str, _File]) -> str:

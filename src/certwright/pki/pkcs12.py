@@ -403,22 +403,14 @@ def encrypt_block(block: bytes, words: tuple[int, ...]) -> bytes:
     """RFC 2268 §3: five mixing rounds, a mashing round, six, a mashing round, five."""
     r = [int.from_bytes(block[i : i + 2], "little") for i in (0, 2, 4, 6)]
     for number in range(16):
-        _mix(r, words, 4 * number)
+        for i in range(4):
+            mixed = r[i] + words[4 * number + i] + (r[i - 1] & r[i - 2]) + (~r[i - 1] & r[i - 3])
+            mixed &= 0xFFFF
+            r[i] = (mixed << _SHIFTS[i] | mixed >> (16 - _SHIFTS[i])) & 0xFFFF
         if number in (4, 10):
-            _mash(r, words)
+            for i in range(4):
+                r[i] = (r[i] + words[r[i - 1] & 63]) & 0xFFFF
     return b"".join(word.to_bytes(2, "little") for word in r)
-
-
-def _mix(r: list[int], words: tuple[int, ...], at: int) -> None:
-    for i in range(4):
-        mixed = r[i] + words[at + i] + (r[i - 1] & r[i - 2]) + (~r[i - 1] & r[i - 3])
-        mixed &= 0xFFFF
-        r[i] = (mixed << _SHIFTS[i] | mixed >> (16 - _SHIFTS[i])) & 0xFFFF
-
-
-def _mash(r: list[int], words: tuple[int, ...]) -> None:
-    for i in range(4):
-        r[i] = (r[i] + words[r[i - 1] & 63]) & 0xFFFF
 
 
 def decrypt_block(block: bytes, words: tuple[int, ...]) -> bytes:

@@ -153,16 +153,12 @@ def problem_of(spec: VaultIssuer) -> str:
             return "Vault Kubernetes auth cannot be used with both secretRef.name and serviceAccountRef.name"
         if not secret and not account:
             return "Vault Kubernetes auth requires either secretRef.name or serviceAccountRef.name to be set"
-        return ""
-    return _aws_problem(auth.aws) if auth.aws is not None else ""
-
-
-def _aws_problem(method: VaultAWS) -> str:
-    if not method.role:
-        return "Vault AWS auth requires a role to be set"
-    account = method.service_account_ref
-    if account is not None and not (account.name and method.iam_role_arn):
-        return "Vault AWS auth requires both serviceAccountRef.name and iamRoleArn"
+    if auth.aws is not None:
+        if not auth.aws.role:
+            return "Vault AWS auth requires a role to be set"
+        ref = auth.aws.service_account_ref
+        if ref is not None and not (ref.name and auth.aws.iam_role_arn):
+            return "Vault AWS auth requires both serviceAccountRef.name and iamRoleArn"
     return ""
 
 
@@ -186,17 +182,14 @@ async def _tls(spec: VaultIssuer, get_secret: GetSecret) -> ServerTls:
         key = await secret_value(
             get_secret, spec.client_key_secret_ref, TLS_PRIVATE_KEY_KEY, "spec.vault.clientKeySecretRef"
         )
-    certificate, key = _checked_pair(certificate, key) if certificate else (b"", b"")
+    if certificate:
+        # Each without anything else that OpenSSL would read.
+        try:
+            certificate = b"".join(facts.pem for facts in read_chain(certificate))
+            key = encode_private_key(load_private_key(key))
+        except PkiError as error:
+            raise BadSettings(f"the client certificate of spec.vault cannot be used: {error}") from error
     return ServerTls(ca_pem=ca, server_name=spec.server_name, certificate_pem=certificate, key_pem=key)
-
-
-def _checked_pair(certificate: bytes, key: bytes) -> tuple[bytes, bytes]:
-    """The client certificate and its key, each without anything else that OpenSSL would read."""
-    try:
-        pems = [facts.pem for facts in read_chain(certificate)]
-        return b"".join(pems), encode_private_key(load_private_key(key))
-    except PkiError as error:
-        raise BadSettings(f"the client certificate of spec.vault cannot be used: {error}") from error
 
 
 async def _credentials(

@@ -82,7 +82,12 @@ class SaasClient:
 
     async def read_zone(self, token: str) -> ZonePolicy:
         if self._is_ngts:
-            return _policy(await self._template(token), "")
+            listed = (await self._get("v1/certificateissuingtemplates", token)).data
+            templates = listed.get("certificateIssuingTemplates")
+            for template in map(mapping, templates if isinstance(templates, list) else ()):
+                if template.get("name") == self._zone:
+                    return _policy(template, "")
+            raise Refused(f'there is no issuing template "{self._zone}"', 404)
         application, _, alias = self._zone.partition("\\")
         if not application or not alias:
             raise Refused(f'"{self._zone}" is not of the form APPLICATION\\TEMPLATE', 400)
@@ -137,14 +142,6 @@ class SaasClient:
                 return answer.text if answer.status == 200 else None
             case _:
                 return None
-
-    async def _template(self, token: str) -> Mapping[str, Any]:
-        content = (await self._get("v1/certificateissuingtemplates", token)).data
-        listed = content.get("certificateIssuingTemplates")
-        for template in listed if isinstance(listed, list) else ():
-            if mapping(template).get("name") == self._zone:
-                return mapping(template)
-        raise Refused(f'there is no issuing template "{self._zone}"', 404)
 
     async def _get(self, path: str, token: str) -> Answer:
         return await self._calls.get(f"{self._server}/{path}", self._headers(token))

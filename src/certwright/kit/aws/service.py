@@ -90,7 +90,9 @@ def sign(request: AwsRequest, credentials: AwsCredentials, scope: SigningScope, 
 def canonical_request(request: AwsRequest) -> str:
     """The text whose digest is signed. The path is encoded a second time, as by every service except S3."""
     parts = urlsplit(request.url)
-    pairs = sorted((_encoded(name), _encoded(value)) for name, value in _query(parts.query))
+    pairs = sorted(
+        (_encoded(name), _encoded(value)) for name, value in parse_qsl(parts.query, keep_blank_values=True)
+    )
     headers = sorted((name, " ".join(value.split())) for name, value in request.headers)
     return "\n".join(
         (
@@ -103,10 +105,6 @@ def canonical_request(request: AwsRequest) -> str:
             hashlib.sha256(request.body).hexdigest(),
         )
     )
-
-
-def _query(query: str) -> list[tuple[str, str]]:
-    return parse_qsl(query, keep_blank_values=True)
 
 
 def _encoded(text: str) -> str:
@@ -176,21 +174,17 @@ class CredentialCache:
         async with self._lock:
             current = self._current
             if current is None or self._left(current) < _RENEWED_BEFORE:
-                current = self._current = await self._renewed(current)
+                try:
+                    current = self._current = await self._source.fetch(self._tools)
+                except AwsError:
+                    if current is None or self._left(current) < _LEAST_LEFT:
+                        raise
             return current
 
     def forget(self, credentials: AwsCredentials) -> None:
         """Get others the next time, because AWS does not accept these any more."""
         if self._current is credentials:
             self._current = None
-
-    async def _renewed(self, current: AwsCredentials | None) -> AwsCredentials:
-        try:
-            return await self._source.fetch(self._tools)
-        except AwsError:
-            if current is None or self._left(current) < _LEAST_LEFT:
-                raise
-            return current
 
     def _left(self, credentials: AwsCredentials) -> timedelta:
         if credentials.expires_at is None:
