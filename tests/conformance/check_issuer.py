@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
+from typing import TypeVar
 
 from msgspec.structs import replace
 
@@ -38,6 +39,7 @@ from certwright.resources.request import CertificateRequest, CertificateRequestS
 KEY_SECRET = "next-key"
 PLAN = CsrPlan(common_name="web", dns_names=("web.example",), usages=("server auth", "digital signature"))
 
+T = TypeVar("T", Signed, Failed, Pending)
 Secrets = dict[str, dict[str, bytes]]
 
 
@@ -84,6 +86,24 @@ class Setup:
     async def sign(self, signing: SigningRequest) -> Outcome:
         """The outcome for that request."""
         return await self.issuer.sign(self.view, signing, self.tools)
+
+    async def outcome(self, kind: type[T], signing: SigningRequest | None) -> T:
+        """The outcome for that request or a new one, which must be of this kind."""
+        outcome = await self.sign(signing or self.request())
+        assert isinstance(outcome, kind), outcome
+        return outcome
+
+    async def signed(self, signing: SigningRequest | None = None) -> Signed:
+        """What is signed."""
+        return await self.outcome(Signed, signing)
+
+    async def failed(self, signing: SigningRequest | None = None) -> Failed:
+        """Why the request can never succeed."""
+        return await self.outcome(Failed, signing)
+
+    async def pending(self, signing: SigningRequest | None = None) -> Pending:
+        """What the request waits for."""
+        return await self.outcome(Pending, signing)
 
 
 async def a_good_issuer_is_ready(setup: Setup) -> None:

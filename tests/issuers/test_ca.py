@@ -69,8 +69,7 @@ async def test_missing_data_is_named(key: str, ca_setup: MakeSetup, root: Author
     checked = await check(setup)
     assert checked.reason == "ErrGetKeyPair"
     assert checked.message == f'Error getting keypair for CA issuer: no data for "{key}" in secret "ca-pair"'
-    outcome = await setup.sign(setup.request())
-    assert isinstance(outcome, Pending)
+    outcome = await setup.pending()
     assert outcome.reason == "SecretInvalidData"
     assert outcome.message.startswith("Failed to parse signing CA keypair from secret default/ca-pair: ")
 
@@ -88,8 +87,7 @@ async def test_an_expired_ca_says_so_and_its_requests_wait(ca_setup: MakeSetup, 
     checked = await check(setup)
     assert checked.reason == "ErrInvalidKeyPair"
     assert 'the CA certificate in secret "ca-pair" expired at 2026-12-01T00:00:00Z' in checked.message
-    outcome = await setup.sign(setup.request())
-    assert isinstance(outcome, Pending)
+    outcome = await setup.pending()
     assert "expired" in outcome.message
 
 
@@ -108,8 +106,7 @@ async def test_certificates_that_are_no_chain_are_refused(ca_setup: MakeSetup, r
 
 async def test_a_root_signs_with_its_addresses_and_is_the_ca(ca_setup: MakeSetup, root: Authority) -> None:
     setup = ca_setup(root.secret())
-    outcome = await setup.sign(setup.request())
-    assert isinstance(outcome, Signed)
+    outcome = await setup.signed()
     assert outcome.ca_pem == root.pem
     assert outcome.warnings == ()
     (leaf,) = read_chain(outcome.chain_pem)
@@ -124,8 +121,7 @@ async def test_an_intermediate_with_its_chain_comes_with_the_leaf(
 ) -> None:
     lowest = intermediate.issue("Lowest")
     setup = ca_setup(lowest.secret(intermediate, root))
-    outcome = await setup.sign(setup.request())
-    assert isinstance(outcome, Signed)
+    outcome = await setup.signed()
     assert [c.common_name for c in read_chain(outcome.chain_pem)] == ["web", "Lowest", "Intermediate"]
     assert outcome.ca_pem == root.pem
 
@@ -134,8 +130,7 @@ async def test_a_root_that_is_kept_in_ca_crt_becomes_the_ca(
     ca_setup: MakeSetup, root: Authority, intermediate: Authority
 ) -> None:
     setup = ca_setup(intermediate.secret(ca=root))
-    outcome = await setup.sign(setup.request())
-    assert isinstance(outcome, Signed)
+    outcome = await setup.signed()
     assert [c.common_name for c in read_chain(outcome.chain_pem)] == ["web", "Intermediate"]
     assert outcome.ca_pem == root.pem
 
@@ -145,19 +140,17 @@ async def test_without_a_root_the_highest_certificate_is_the_ca(
 ) -> None:
     for secret in (intermediate.secret(), intermediate.secret(ca=new_root("Stranger"))):
         setup = ca_setup(secret)
-        outcome = await setup.sign(setup.request())
-        assert isinstance(outcome, Signed)
+        outcome = await setup.signed()
         assert [c.common_name for c in read_chain(outcome.chain_pem)] == ["web", "Intermediate"]
         assert outcome.ca_pem == intermediate.pem
 
 
 async def test_a_new_pair_in_the_secret_is_used_at_once(ca_setup: MakeSetup, root: Authority) -> None:
     setup = ca_setup(root.secret())
-    assert isinstance(await setup.sign(setup.request()), Signed)
+    await setup.signed()
     other = new_root("Other")
     setup.secrets["ca-pair"] = other.secret()
-    outcome = await setup.sign(setup.request())
-    assert isinstance(outcome, Signed)
+    outcome = await setup.signed()
     assert read_certificate(outcome.chain_pem).issuer_text == "CN=Other"
     assert outcome.ca_pem == other.pem
 
@@ -174,8 +167,7 @@ async def test_parsed_pairs_are_kept_but_not_without_end(ca_setup: MakeSetup, ro
 
 async def test_a_ca_is_signed_where_one_is_asked_for(ca_setup: MakeSetup, root: Authority) -> None:
     setup = ca_setup(root.secret())
-    outcome = await setup.sign(setup.request(CsrPlan(common_name="Below", is_ca=True)))
-    assert isinstance(outcome, Signed)
+    outcome = await setup.signed(setup.request(CsrPlan(common_name="Below", is_ca=True)))
     facts = read_certificate(outcome.chain_pem)
     assert facts.may_sign
     assert facts.not_after == setup.now.replace(microsecond=0) + timedelta(hours=24)
@@ -184,8 +176,7 @@ async def test_a_ca_is_signed_where_one_is_asked_for(ca_setup: MakeSetup, root: 
 async def test_a_cluster_issuers_secret_is_named_without_a_namespace(ca_setup: MakeSetup) -> None:
     setup = ca_setup(None)
     setup.view = replace(setup.view, kind="ClusterIssuer", namespace="")
-    outcome = await setup.sign(setup.request())
-    assert isinstance(outcome, Pending)
+    outcome = await setup.pending()
     assert outcome.message == "Referenced secret ca-pair not found"
 
 
@@ -193,8 +184,7 @@ async def test_a_bad_request_fails_with_the_reason_signing_error(
     ca_setup: MakeSetup, root: Authority
 ) -> None:
     setup = ca_setup(root.secret())
-    outcome = await setup.sign(setup.request_with(b"nonsense"))
-    assert isinstance(outcome, Failed)
+    outcome = await setup.failed(setup.request_with(b"nonsense"))
     assert outcome.reason == "SigningError"
     assert outcome.message.startswith("Error signing certificate: error decoding certificate request PEM")
     assert outcome.cause is Cause.INVALID_REQUEST
@@ -241,8 +231,7 @@ async def test_a_cross_certificate_beside_the_chain_of_a_ca_is_accepted(
     lower, cross = (authority.issue("Lower", key=key) for authority in (root, other))
     setup = ca_setup(lower.secret(cross, root))
     assert (await check(setup)).ready
-    outcome = await setup.sign(setup.request())
-    assert isinstance(outcome, Signed)
+    outcome = await setup.signed()
     assert outcome.ca_pem == root.pem
 
 
@@ -297,8 +286,7 @@ async def test_keys_and_names_that_no_spec_may_have_are_not_signed(
     csr: bytes, sentence: str, ca_setup: MakeSetup, root: Authority
 ) -> None:
     setup = ca_setup(root.secret())
-    outcome = await setup.sign(setup.request_with(csr))
-    assert isinstance(outcome, Failed)
+    outcome = await setup.failed(setup.request_with(csr))
     assert sentence in outcome.message
     assert outcome.cause is Cause.INVALID_REQUEST
 

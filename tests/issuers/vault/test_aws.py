@@ -21,7 +21,6 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from certwright.issuers.contract import Pending, Signed
 from certwright.issuers.vault.settings import aws_login
 from certwright.kit.aws.service import AwsCredentials
 from certwright.resources.causes import Cause
@@ -217,8 +216,7 @@ def with_method(setup: VaultSetup, **fields: object) -> None:
 
 async def refused(setup: VaultSetup) -> str:
     """The message of a request that waits because the login fails; no key is in it."""
-    outcome = await setup.sign(setup.request(PLAN))
-    assert isinstance(outcome, Pending)
+    outcome = await setup.pending(setup.request(PLAN))
     assert outcome.cause is Cause.UNAVAILABLE
     assert setup.environment.get("AWS_SECRET_ACCESS_KEY", "no key") not in outcome.message
     return outcome.message
@@ -228,7 +226,7 @@ async def test_ambient_credentials_log_in_once_for_a_lease(ambient: VaultSetup, 
     checked = await ambient.issuer.check(ambient.view, ambient.tools)
     assert (checked.ready, checked.reason) == (True, "VaultVerified")
     for _ in range(3):
-        assert isinstance(await ambient.sign(ambient.request(PLAN)), Signed)
+        await ambient.signed(ambient.request(PLAN))
     assert vault.logins == [USER_ARN]
 
 
@@ -239,7 +237,7 @@ async def test_ambient_credentials_need_the_operators_consent(
     assert "start certwright with --issuer-ambient-credentials" in await refused(ambient)
     assert vault.logins == []
     ambient.view = replace(ambient.view, kind="ClusterIssuer", namespace="")
-    assert isinstance(await ambient.sign(ambient.request(PLAN)), Signed)
+    await ambient.signed(ambient.request(PLAN))
 
 
 async def test_the_token_of_a_service_account_is_exchanged_for_a_role(
@@ -249,7 +247,7 @@ async def test_the_token_of_a_service_account_is_exchanged_for_a_role(
     ambient.token = token_of("system:serviceaccount:default:signer")
     account = ServiceAccountRef(name="signer")
     with_method(ambient, role="irsa", iam_role_arn=federated, service_account_ref=account)
-    assert isinstance(await ambient.sign(ambient.request(PLAN)), Signed)
+    await ambient.signed(ambient.request(PLAN))
     assert ambient.tokens == [("signer", ("sts.amazonaws.com",))]
     assert vault.logins == [f"arn:aws:sts::{ACCOUNT}:assumed-role/federated/certwright"]
     # The lease is over: another token is exchanged.
@@ -263,7 +261,7 @@ async def test_a_role_is_assumed_with_ambient_credentials(
 ) -> None:
     vault.roles["assumed"] = aws.make_role("assumed")
     with_method(ambient, role="assumed", iam_role_arn=vault.roles["assumed"])
-    assert isinstance(await ambient.sign(ambient.request(PLAN)), Signed)
+    await ambient.signed(ambient.request(PLAN))
     assert vault.logins == [f"arn:aws:sts::{ACCOUNT}:assumed-role/assumed/certwright"]
 
 
@@ -271,7 +269,7 @@ async def test_the_servers_id_is_signed(ambient: VaultSetup, vault: VaultWithAws
     vault.server_id = "vault.example.org"
     assert "missing header or another value" in await refused(ambient)
     with_method(ambient, vault_header_value="vault.example.org")
-    assert isinstance(await ambient.sign(ambient.request(PLAN)), Signed)
+    await ambient.signed(ambient.request(PLAN))
 
 
 async def test_a_wrong_key_is_refused_by_sts(ambient: VaultSetup) -> None:

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from cryptography.hazmat.primitives import serialization
 
-from certwright.issuers.contract import Checked, Failed, Outcome, Pending, ServerTools, Signed, Tools
+from certwright.issuers.contract import Checked, Failed, Outcome, Pending, ServerTools, Tools
 from certwright.issuers.vault.issuer import Vault
 from certwright.kit.outgoing import HttpAnswer, HttpClient, ServerTls, ServerUnreachable
 from certwright.kube.util.executor import Inline
@@ -106,8 +106,7 @@ async def test_what_the_role_forbids_names_the_field(
 ) -> None:
     bao.call("POST", "pki/roles/web", {"allow_wildcard_certificates": False, **ROLE, **role})
     setup = make()
-    outcome = await setup.sign(setup.request(plan, key=generate(KeyPlan.of("ECDSA"))))
-    assert isinstance(outcome, Failed), outcome
+    outcome = await setup.failed(setup.request(plan, key=generate(KeyPlan.of("ECDSA"))))
     assert outcome.cause is Cause.INVALID_REQUEST
     assert words in outcome.message
     assert advice in outcome.advice
@@ -123,8 +122,7 @@ def lasting(setup: VaultSetup, duration: str) -> Any:
 async def test_a_lifetime_beyond_that_of_the_ca_names_the_field(make: MakeSetup, bao: Bao) -> None:
     bao.call("POST", "pki/roles/web", {**ROLE, "max_ttl": "100000h"})
     setup = make()
-    outcome = await setup.sign(lasting(setup, "90000h"))
-    assert isinstance(outcome, Failed)
+    outcome = await setup.failed(lasting(setup, "90000h"))
     assert "beyond the expiration of the CA certificate" in outcome.message
     assert "change spec.duration," in outcome.advice
 
@@ -133,12 +131,10 @@ async def test_a_lifetime_that_the_role_shortens_is_warned_about(make: MakeSetup
     bao.call("POST", "pki/roles/web", {**ROLE, "max_ttl": "24h"})
     setup = make()
     setup.now = datetime.now(UTC)
-    outcome = await setup.sign(lasting(setup, "48h"))
-    assert isinstance(outcome, Signed)
+    outcome = await setup.signed(lasting(setup, "48h"))
     assert [event.reason for event in outcome.warnings] == ["BadConfig"]
     assert "change spec.duration, or max_ttl of the role" in outcome.warnings[0].message
-    exact = await setup.sign(lasting(setup, "24h"))
-    assert isinstance(exact, Signed)
+    exact = await setup.signed(lasting(setup, "24h"))
     assert exact.warnings == ()
 
 
@@ -231,8 +227,7 @@ async def test_a_wrong_setting_is_named_by_the_check(make: MakeSetup, change: Ch
     checked = await check(setup)
     assert (checked.ready, checked.reason) == (False, "VaultError")
     assert words in checked.message
-    outcome = await setup.sign(setup.request(CsrPlan(dns_names=(NAME,))))
-    assert isinstance(outcome, Pending)
+    outcome = await setup.pending(setup.request(CsrPlan(dns_names=(NAME,))))
     assert words in outcome.message
 
 
@@ -252,8 +247,7 @@ async def test_a_token_that_has_expired_is_named(make: MakeSetup, bao: Bao) -> N
         pass
     message = "the token in spec.vault.auth.tokenSecretRef is invalid or has expired; put a valid one"
     assert message in checked.message
-    outcome = await setup.sign(setup.request(CsrPlan(dns_names=(NAME,))))
-    assert isinstance(outcome, Pending)
+    outcome = await setup.pending(setup.request(CsrPlan(dns_names=(NAME,))))
     assert outcome.cause is Cause.UNAVAILABLE
     assert "put a valid token into the Secret of spec.vault.auth.tokenSecretRef" in outcome.message
 
@@ -269,15 +263,14 @@ async def test_a_lease_that_ends_early_costs_one_login(make: MakeSetup, bao: Bao
     setup.secrets["short"] = {"secretId": secret.encode()}
     before = bao.count("auth/approle/login")
     while bao.count("auth/approle/login") < before + 2:
-        assert isinstance(await setup.sign(setup.request(CsrPlan(dns_names=(NAME,)))), Signed)
+        await setup.signed(setup.request(CsrPlan(dns_names=(NAME,))))
 
 
 async def test_a_policy_that_forbids_the_path_costs_no_further_login(make: MakeSetup, bao: Bao) -> None:
     setup = make(path="pki/sign/other")
     before = bao.count("auth/approle/login")
     for _ in range(3):
-        outcome = await setup.sign(setup.request(CsrPlan(dns_names=(NAME,))))
-        assert isinstance(outcome, Pending)
+        outcome = await setup.pending(setup.request(CsrPlan(dns_names=(NAME,))))
         assert 'path "pki/sign/other" { capabilities = ["update"] }' in outcome.message
     assert bao.count("auth/approle/login") == before + 1
 
@@ -298,8 +291,7 @@ async def test_a_server_that_misbehaves_is_named_and_quoted_in_nothing(
     setup.timeout_s = 0.5 if behaviour is not endless else 30.0
     async with hostile(behaviour) as (url, ca_pem):
         setup.change(msgspec.structs.replace(setup.spec, server=url, ca_bundle=ca_pem))
-        outcome = await setup.sign(setup.request(CsrPlan(dns_names=(NAME,))))
-    assert isinstance(outcome, Pending)
+        outcome = await setup.pending(setup.request(CsrPlan(dns_names=(NAME,))))
     assert outcome.cause is Cause.UNAVAILABLE
     assert words in outcome.message
     assert url in outcome.message

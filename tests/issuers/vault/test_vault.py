@@ -8,7 +8,7 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from certwright.issuers.contract import Failed, Pending, Signed
+from certwright.issuers.contract import Pending, Signed
 from certwright.issuers.vault.issuer import Vault
 from certwright.pki.certificates import read_certificate, read_chain
 from certwright.pki.csr import CsrPlan
@@ -22,9 +22,7 @@ PLAN = CsrPlan(common_name="web.example.org", dns_names=("web.example.org", "exa
 
 
 async def signed(setup: VaultSetup, plan: CsrPlan = PLAN) -> Signed:
-    outcome = await setup.sign(setup.request(plan))
-    assert isinstance(outcome, Signed), outcome.message
-    return outcome
+    return await setup.signed(setup.request(plan))
 
 
 async def test_a_server_that_works_is_verified_in_cert_managers_words(by_app_role: VaultSetup) -> None:
@@ -70,8 +68,7 @@ async def test_a_token_that_was_revoked_is_replaced(by_app_role: VaultSetup, bao
 async def test_a_changed_secret_is_used_at_the_next_request(by_app_role: VaultSetup) -> None:
     good = by_app_role.secrets["app-role"]
     by_app_role.secrets["app-role"] = {"secretId": b"wrong"}
-    outcome = await by_app_role.sign(by_app_role.request(PLAN))
-    assert isinstance(outcome, Pending)
+    outcome = await by_app_role.pending(by_app_role.request(PLAN))
     assert outcome.cause is Cause.UNAVAILABLE
     assert "invalid role or secret ID" in outcome.message
     by_app_role.secrets["app-role"] = good
@@ -80,8 +77,7 @@ async def test_a_changed_secret_is_used_at_the_next_request(by_app_role: VaultSe
 
 async def test_a_name_that_the_role_forbids_is_the_fault_of_the_request(by_app_role: VaultSetup) -> None:
     plan = CsrPlan(common_name="web.example.com", dns_names=("web.example.com",))
-    outcome = await by_app_role.sign(by_app_role.request(plan))
-    assert isinstance(outcome, Failed)
+    outcome = await by_app_role.failed(by_app_role.request(plan))
     assert (outcome.reason, outcome.cause) == ("SigningError", Cause.INVALID_REQUEST)
     assert outcome.message.startswith("Vault failed to sign certificate: ")
     assert "not allowed by this role" in outcome.message
@@ -92,8 +88,7 @@ async def test_a_name_that_the_role_forbids_is_the_fault_of_the_request(by_app_r
 async def test_a_wrong_path_is_the_fault_of_the_issuer(make: MakeSetup, bao: Bao, path: str) -> None:
     setup = make(VaultAuth(token_secret_ref=SecretKeySelector(name="token")), path)
     setup.secrets["token"] = {"token": bao.root_token.encode()}
-    outcome = await setup.sign(setup.request(PLAN))
-    assert isinstance(outcome, Pending)
+    outcome = await setup.pending(setup.request(PLAN))
     assert outcome.cause is Cause.UNAVAILABLE
     assert f'spec.vault.path of the issuer is "{path}"' in outcome.message
 
@@ -196,8 +191,7 @@ async def test_the_server_is_verified_by_another_name_if_the_spec_gives_one(by_a
 
 async def test_a_missing_secret_is_waited_for_and_named(by_app_role: VaultSetup) -> None:
     del by_app_role.secrets["app-role"]
-    outcome = await by_app_role.sign(by_app_role.request(PLAN))
-    assert isinstance(outcome, Pending)
+    outcome = await by_app_role.pending(by_app_role.request(PLAN))
     assert (outcome.reason, outcome.secrets, outcome.cause) == ("SecretMissing", ("app-role",), None)
     assert 'the Secret "app-role" in spec.vault.auth.appRole.secretRef does not exist' in outcome.message
 
@@ -215,8 +209,7 @@ async def test_two_methods_are_refused_in_cert_managers_words(by_app_role: Vault
 async def test_a_server_that_was_killed_is_waited_for(make: MakeSetup) -> None:
     setup = make()
     setup.change(msgspec.structs.replace(setup.spec, server="https://127.0.0.1:1"))
-    outcome = await setup.sign(setup.request(PLAN))
-    assert isinstance(outcome, Pending)
+    outcome = await setup.pending(setup.request(PLAN))
     assert outcome.cause is Cause.UNAVAILABLE
     assert isinstance(setup.issuer, Vault)
     assert await setup.issuer.probe(setup.view, setup.tools) != ""

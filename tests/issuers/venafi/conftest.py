@@ -97,15 +97,11 @@ class VenafiSetup(Setup):
 
     async def issue(self, plan: CsrPlan = PLAN) -> Signed:
         """A certificate, or an assertion."""
-        outcome = await self.sign(self.request(plan))
-        assert isinstance(outcome, Signed), outcome
-        return outcome
+        return await self.signed(self.request(plan))
 
     async def refusal(self, plan: CsrPlan = PLAN) -> Failed:
         """The failure of a request, or an assertion."""
-        outcome = await self.sign(self.request(plan))
-        assert isinstance(outcome, Failed), outcome
-        return outcome
+        return await self.failed(self.request(plan))
 
     async def message(self) -> str:
         """Why the issuer is not ready."""

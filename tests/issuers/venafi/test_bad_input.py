@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from certwright.issuers.contract import Failed, Pending, Signed
+from certwright.issuers.contract import Failed, Pending
 from certwright.issuers.venafi.issuer import Venafi
 from certwright.kit.outgoing import (
     HttpAnswer,
@@ -34,8 +34,7 @@ async def test_missing_secret_and_key_are_named(setup: VenafiSetup) -> None:
     kept = setup.secrets.pop("login")
     assert 'the Secret "login" in spec.venafi.' in await setup.message()
     assert "does not exist" in await setup.message()
-    outcome = await setup.sign(setup.request())
-    assert isinstance(outcome, Pending)
+    outcome = await setup.pending()
     assert (outcome.reason, outcome.secrets) == ("SecretMissing", ("login",))
     setup.secrets["login"] = {"other": b"x"}
     assert '"login" in spec.venafi.' in await setup.message()
@@ -53,8 +52,7 @@ async def test_wrong_credentials_are_an_issuers_failure_that_names_the_secret(se
     assert checked.message.startswith(PREFIX)
     assert "Secret in spec.venafi." in checked.message
     assert "wrong" not in checked.message
-    outcome = await setup.sign(setup.request())
-    assert isinstance(outcome, Pending)
+    outcome = await setup.pending()
     assert (outcome.reason, outcome.cause) == ("VenafiInitError", Cause.UNAVAILABLE)
 
 
@@ -88,8 +86,7 @@ async def test_a_revoked_token_is_a_new_login_and_no_failure(setup: VenafiSetup)
         assert isinstance(outcome, Pending)
         assert "put a valid key or token into the Secret in spec.venafi.tpp.credentialsRef" in outcome.message
         setup.secrets["login"] = {"access-token": setup.fake.state.new_token().encode()}
-        outcome = await setup.sign(setup.request())
-    assert isinstance(outcome, Signed)
+        outcome = await setup.signed()
 
 
 PATHS = {
@@ -124,7 +121,7 @@ async def test_what_is_not_about_the_request_is_retried(
     assert words in outcome.message
     assert "secret page" not in outcome.message
     setup.fake.state.answers.clear()
-    assert isinstance(await setup.sign(signing), Signed)
+    await setup.signed(signing)
 
 
 async def test_a_rate_limit_is_obeyed(setup: VenafiSetup) -> None:
@@ -243,8 +240,7 @@ async def test_a_request_without_a_subject_is_refused_in_cert_managers_words(set
     ],
 )
 async def test_custom_fields_that_cannot_be_read(setup: VenafiSetup, text: str, words: str) -> None:
-    outcome = await setup.sign(annotated(setup.request(), {VENAFI_CUSTOM_FIELDS: text}))
-    assert isinstance(outcome, Failed)
+    outcome = await setup.failed(annotated(setup.request(), {VENAFI_CUSTOM_FIELDS: text}))
     assert (outcome.reason, outcome.cause) == ("CustomFieldsError", Cause.INVALID_REQUEST)
     assert words in outcome.message
 
@@ -252,12 +248,11 @@ async def test_custom_fields_that_cannot_be_read(setup: VenafiSetup, text: str, 
 async def test_custom_fields_of_the_issuer_that_cannot_be_read_fail_no_request(setup: VenafiSetup) -> None:
     setup.view = replace(setup.view, annotations={VENAFI_CUSTOM_FIELDS: "[7]"})
     assert VENAFI_CUSTOM_FIELDS in await setup.message()
-    outcome = await setup.sign(setup.request())
-    assert isinstance(outcome, Pending)
+    outcome = await setup.pending()
     assert (outcome.reason, outcome.cause) == ("CustomFieldsError", Cause.UNAVAILABLE)
     assert outcome.message.startswith("Issuer venafi: an item of the annotation ")
     setup.view = replace(setup.view, annotations={VENAFI_CUSTOM_FIELDS: ""})
-    assert isinstance(await setup.sign(setup.request()), Signed)
+    await setup.signed()
 
 
 LOCKED = {"Locked": True, "Value": "RSA"}
@@ -340,6 +335,5 @@ async def test_patterns_of_a_hostile_server_do_no_harm(cloud: VenafiSetup, patte
 
 async def test_an_rsa_key_below_the_locked_size(tpp: VenafiSetup) -> None:
     tpp.fake.state.policy["KeyPair"] = {"KeySize": {"Locked": True, "Value": 4096}}
-    outcome = await tpp.sign(tpp.request(PLAN, key=generate(KeyPlan.of("RSA"))))
-    assert isinstance(outcome, Failed)
+    outcome = await tpp.failed(tpp.request(PLAN, key=generate(KeyPlan.of("RSA"))))
     assert outcome.message.startswith('spec.privateKey.size "RSA 2048"')

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from certwright.issuers.contract import Signed
 from certwright.pki.certificates import read_chain
 from certwright.resources.names import VENAFI_PICKUP_ID
 from issuers.venafi.conftest import PLAN, VenafiSetup, annotated
@@ -59,8 +58,7 @@ async def test_both_get_the_same_certificate_for_an_order_of_vcert(
 ) -> None:
     signing = setup.request(PLAN)
     result = await vcert(setup, tmp_path, csr=signing.request.spec.request.decode())
-    ours = await setup.sign(annotated(signing, {VENAFI_PICKUP_ID: result["id"]}))
-    assert isinstance(ours, Signed)
+    ours = await setup.signed(annotated(signing, {VENAFI_PICKUP_ID: result["id"]}))
     assert len(setup.fake.state.placed) == 1
     theirs = read_chain("\n".join(result["chain"]).encode())
     assert read_chain(ours.chain_pem + ours.ca_pem) == theirs
