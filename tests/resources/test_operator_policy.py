@@ -10,6 +10,7 @@ from certwright.kit.outgoing import ServerRules
 from certwright.resources.names import ACME_GROUP, GROUP
 from certwright.resources.operator_policy import OperatorPolicy
 from certwright.resources.validation import validate
+from support.tables import table
 
 NOTHING = OperatorPolicy()
 EVERYTHING = OperatorPolicy(
@@ -94,30 +95,21 @@ def test_no_flag_allows_a_url_of_no_server(server: str, policy: OperatorPolicy |
     assert "spec.acme.server: Invalid value" in rejection_of(issuer(server), policy=policy)
 
 
-def test_every_field_that_names_a_server_is_checked() -> None:
-    secret = {"name": "s", "key": "k"}
-    vault = {"path": "pki/sign/x", "auth": {"tokenSecretRef": secret}}
-    for spec in (
-        {"vault": {"server": "http://v", **vault}},
-        {"venafi": {"zone": "z", "tpp": {"url": "http://v", "credentialsRef": {"name": "s"}}}},
-        {"venafi": {"zone": "z", "cloud": {"url": "http://v", "apiTokenSecretRef": secret}}},
-        {"venafi": {"zone": "z", "ngts": {"url": "http://v", "tsgID": "1", "credentialsRef": {"name": "s"}}}},
-        {
-            "venafi": {
-                "zone": "z",
-                "ngts": {"tokenEndpoint": "http://v", "tsgID": "1", "credentialsRef": {"name": "s"}},
-            }
-        },
-        {
-            "acme": {
-                "server": "https://a",
-                **ACCOUNT,
-                "solvers": [{"dns01": {"acmeDNS": {"host": "http://v", "accountSecretRef": secret}}}],
-            }
-        },
-    ):
-        new = {"metadata": {"name": "i", "namespace": "default"}, "spec": spec}
-        assert "--allow-http-servers" in rejection_of(new), spec
+SERVERS = """
+vault: {server: "http://v", path: pki/sign/x, auth: {tokenSecretRef: {name: s}}}
+venafi: {zone: z, tpp: {url: "http://v", credentialsRef: {name: s}}}
+venafi: {zone: z, cloud: {url: "http://v", apiTokenSecretRef: {name: s}}}
+venafi: {zone: z, ngts: {url: "http://v", tsgID: t, credentialsRef: {name: s}}}
+venafi: {zone: z, ngts: {tokenEndpoint: "http://v", tsgID: t, credentialsRef: {name: s}}}
+acme: {server: "https://a", privateKeySecretRef: {name: account},
+  solvers: [{dns01: {acmeDNS: {host: "http://v", accountSecretRef: {name: s, key: k}}}}]}
+"""
+
+
+@pytest.mark.parametrize("spec", table(SERVERS))
+def test_every_field_that_names_a_server_is_checked(spec: dict[str, Any]) -> None:
+    new = {"metadata": {"name": "i", "namespace": "default"}, "spec": spec}
+    assert "--allow-http-servers" in rejection_of(new)
 
 
 BEFORE = issuer("http://ca.example/dir", exec_("/bin/a"), webroot("/var/a"))

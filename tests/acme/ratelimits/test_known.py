@@ -10,6 +10,8 @@ import pytest
 from certwright.acme.ratelimits import ledger, published
 from certwright.acme.ratelimits.published import BadLimits, limits_of, read_limits
 from certwright.kit.rate_limit import Rate
+from certwright.kube.api.manifests import read_value
+from support.tables import table
 
 LETS_ENCRYPT = "https://acme-v02.api.letsencrypt.org/directory"
 
@@ -34,21 +36,21 @@ def test_a_ca_that_nobody_knows_has_no_limits() -> None:
     assert (limits.name, dict(limits.limits)) == ("ca.example.org:14000", {})
 
 
+FILE = """
+limits:
+  acme-v02.api.letsencrypt.org:
+    newOrders: {count: 600, overrides: {"https://ca/acct/7": 1000}}
+    certificatesPerDomain: {window: 3d, refills: false}
+    failedValidations: none
+    exemptsAri: false
+  https://ca.example.org/dir:
+    newOrders: {count: 2, window: 10s}
+  Other.Example.Org: none
+"""
+
+
 def test_a_file_changes_what_it_names_and_nothing_else() -> None:
-    chosen = read_limits(
-        {
-            "limits": {
-                "acme-v02.api.letsencrypt.org": {
-                    "newOrders": {"count": 600, "overrides": {"https://ca/acct/7": 1000}},
-                    "certificatesPerDomain": {"window": "3d", "refills": False},
-                    "failedValidations": "none",
-                    "exemptsAri": False,
-                },
-                "https://ca.example.org/dir": {"newOrders": {"count": 2, "window": "10s"}},
-                "Other.Example.Org": "none",
-            }
-        }
-    )
+    chosen = read_limits(read_value(FILE))
     limits = limits_of(LETS_ENCRYPT, chosen)
     assert limits.limits[published.ORDERS].rate_of("https://ca/acct/7").count == 1000
     assert limits.limits[published.ORDERS].rate_of("another") == Rate(600, timedelta(hours=3))
@@ -60,39 +62,26 @@ def test_a_file_changes_what_it_names_and_nothing_else() -> None:
     assert not limits_of("https://other.example.org/x", chosen).limits
 
 
+WRONG = """
+limit: {} | the file has an unknown field 'limit'; choose from limits
+limits: [] | limits is []; write a mapping there
+limits: {ca: 5} | limits.ca is 5; write a mapping there
+limits: {ca: {orders: {}}} | limits.ca has an unknown field 'orders'; choose from newOrders,
+  certificatesPerDomain, certificatesPerSet, failedValidations, newAccounts, exemptsAri, exemptsRenewals
+limits: {ca: {newOrders: {count: 3}}}
+  | limits.ca.newOrders has no window; write e.g. {count: 50, window: 168h}
+limits: {ca: {newOrders: {count: 0, window: 1h}}}
+  | limits.ca.newOrders.count is 0; write a whole number of at least 1, or leave it out
+limits: {ca: {newOrders: {count: 1, window: 4x}}}
+  | limits.ca.newOrders.window is '4x'; write a duration of at least a second: "3h", "7d"
+limits: {ca: {newOrders: {count: 1, window: 1h, refills: "no"}}}
+  | limits.ca.newOrders.refills is 'no'; write true or false
+limits: {ca: {newOrders: 7}} | limits.ca.newOrders is 7; write a mapping there, or `none`
+"""
+
+
 @pytest.mark.parametrize(
-    ("content", "sentence"),
-    [
-        (None, "the file is empty; write a mapping there"),
-        ({"limit": {}}, "the file has an unknown field 'limit'; choose from limits"),
-        ({"limits": []}, "limits is []; write a mapping there"),
-        ({"limits": {"ca": 5}}, "limits.ca is 5; write a mapping there"),
-        (
-            {"limits": {"ca": {"orders": {}}}},
-            "limits.ca has an unknown field 'orders'; choose from newOrders, certificatesPerDomain, "
-            "certificatesPerSet, failedValidations, newAccounts, exemptsAri, exemptsRenewals",
-        ),
-        (
-            {"limits": {"ca": {"newOrders": {"count": 3}}}},
-            "limits.ca.newOrders has no window; write e.g. {count: 50, window: 168h}",
-        ),
-        (
-            {"limits": {"ca": {"newOrders": {"count": 0, "window": "1h"}}}},
-            "limits.ca.newOrders.count is 0; write a whole number of at least 1, or leave it out",
-        ),
-        (
-            {"limits": {"ca": {"newOrders": {"count": 1, "window": "4x"}}}},
-            'limits.ca.newOrders.window is \'4x\'; write a duration of at least a second: "3h", "7d"',
-        ),
-        (
-            {"limits": {"ca": {"newOrders": {"count": 1, "window": "1h", "refills": "no"}}}},
-            "limits.ca.newOrders.refills is 'no'; write true or false",
-        ),
-        (
-            {"limits": {"ca": {"newOrders": 7}}},
-            "limits.ca.newOrders is 7; write a mapping there, or `none`",
-        ),
-    ],
+    ("content", "sentence"), [(None, "the file is empty; write a mapping there"), *table(WRONG)]
 )
 def test_what_is_wrong_is_said_with_the_fix(content: Any, sentence: str) -> None:
     with pytest.raises(BadLimits) as wrong:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -15,6 +14,7 @@ from cryptography.hazmat.primitives import serialization
 from certwright.issuers.contract import Checked, Failed, Outcome, Pending, ServerTools, Tools
 from certwright.issuers.vault.issuer import Vault
 from certwright.kit.outgoing import HttpAnswer, HttpClient, ServerTls, ServerUnreachable
+from certwright.kube.apiserver.requests.patch import merge_patch
 from certwright.kube.util.executor import Inline
 from certwright.pki.csr import CsrPlan
 from certwright.pki.keys import KeyPlan, generate
@@ -22,9 +22,7 @@ from certwright.resources.causes import Cause
 from certwright.resources.issuer import (
     VaultAppRole,
     VaultAuth,
-    VaultClientCertificate,
     VaultIssuer,
-    VaultKubernetes,
 )
 from certwright.resources.references import SecretKeySelector
 from conformance.check_issuer import Setup
@@ -32,6 +30,7 @@ from issuers.authority import new_root
 from issuers.vault.conftest import MakeSetup, VaultSetup, view_of
 from support.hostile import Behaviour, endless, hostile, not_http, silent, slow
 from support.openbao import Bao
+from support.tables import table
 
 NAME = "a.example.org"
 ROOT = new_root("client")
@@ -47,7 +46,6 @@ ROLE: dict[str, Any] = {
     "require_cn": False,
     "key_type": "any",
 }
-Change = Callable[[VaultIssuer], VaultIssuer]
 SPEC = VaultIssuer(
     auth=VaultAuth(token_secret_ref=SecretKeySelector(name="token")),
     server="https://vault.example",
@@ -62,50 +60,30 @@ async def check(setup: VaultSetup) -> Checked:
     return checked
 
 
-@pytest.mark.parametrize(
-    ("role", "plan", "words", "advice"),
-    [
-        (
-            {},
-            CsrPlan(dns_names=("a.example.com",)),
-            "a.example.com not allowed",
-            'spec.dnsNames ("a.example.com")',
-        ),
-        ({}, CsrPlan(common_name="Me", dns_names=(NAME,)), "Me not allowed", 'spec.commonName ("Me")'),
-        ({}, CsrPlan(dns_names=("*.example.org",)), "*.example.org not", 'spec.dnsNames ("*.example.org")'),
-        ({}, CsrPlan(uris=("spiffe://a/b",)), "URI Subject Alternative Names", "change spec.uris,"),
-        (
-            {},
-            CsrPlan(email_addresses=("a@example.com",)),
-            "a@example.com not allowed",
-            'spec.emailAddresses ("a@example.com")',
-        ),
-        (
-            {"allow_ip_sans": False},
-            CsrPlan(ip_addresses=("10.0.0.1",)),
-            "IP Subject Alternative Names",
-            "change spec.ipAddresses,",
-        ),
-        ({"require_cn": True}, CsrPlan(dns_names=(NAME,)), "common_name", "change spec.commonName,"),
-        (
-            {"key_type": "rsa"},
-            CsrPlan(dns_names=(NAME,)),
-            "role requires keys of type rsa",
-            "change spec.privateKey.algorithm,",
-        ),
-        (
-            {"key_type": "ec", "key_bits": 384},
-            CsrPlan(dns_names=(NAME,)),
-            "minimum of a 384-bit key",
-            "change spec.privateKey.size,",
-        ),
-    ],
-)
+# The role and the request, what the server says, and the advice.
+ROLES = """
+dns_names: [a.example.com] | a.example.com not allowed | spec.dnsNames ("a.example.com")
+common_name: Me, dns_names: [a.example.org] | Me not allowed | spec.commonName ("Me")
+dns_names: ["*.example.org"] | *.example.org not | spec.dnsNames ("*.example.org")
+uris: ["spiffe://a/b"] | URI Subject Alternative Names | change spec.uris,
+email_addresses: [a@example.com] | a@example.com not allowed | spec.emailAddresses ("a@example.com")
+role: {allow_ip_sans: false}, ip_addresses: [10.0.0.1] | IP Subject Alternative Names
+  | change spec.ipAddresses,
+role: {require_cn: true}, dns_names: [a.example.org] | common_name | change spec.commonName,
+role: {key_type: rsa}, dns_names: [a.example.org] | role requires keys of type rsa
+  | change spec.privateKey.algorithm,
+role: {key_type: ec, key_bits: 384}, dns_names: [a.example.org] | minimum of a 384-bit key
+  | change spec.privateKey.size,
+"""
+
+
+@pytest.mark.parametrize(("case", "words", "advice"), table(ROLES))
 async def test_what_the_role_forbids_names_the_field(
-    make: MakeSetup, bao: Bao, role: dict[str, Any], plan: CsrPlan, words: str, advice: str
+    make: MakeSetup, bao: Bao, case: dict[str, Any], words: str, advice: str
 ) -> None:
-    bao.call("POST", "pki/roles/web", {"allow_wildcard_certificates": False, **ROLE, **role})
-    setup = make()
+    role = {"allow_wildcard_certificates": False, **ROLE, **case.get("role", {})}
+    bao.call("POST", "pki/roles/web", role)
+    setup, plan = make(), msgspec.convert(case, CsrPlan)
     outcome = await setup.failed(setup.request(plan, key=generate(KeyPlan.of("ECDSA"))))
     assert outcome.cause is Cause.INVALID_REQUEST
     assert words in outcome.message
@@ -138,92 +116,42 @@ async def test_a_lifetime_that_the_role_shortens_is_warned_about(make: MakeSetup
     assert exact.warnings == ()
 
 
-def with_auth(**methods: Any) -> Change:
-    return lambda spec: msgspec.structs.replace(spec, auth=VaultAuth(**methods))
+# Changes of the spec, and what is said about them.
+SETTINGS = """
+auth: {appRole: {secretRef: {name: none}}}
+  | the Secret "none" in spec.vault.auth.appRole.secretRef does not exist; create it
+auth: {appRole: {secretRef: {name: app-role, key: other}}}
+  | the Secret "app-role" in spec.vault.auth.appRole.secretRef has no entry "other"; add it
+auth: {appRole: {secretRef: {name: binary}}}
+  | the entry "secretId" of the Secret "binary" in spec.vault.auth.appRole.secretRef is not one
+auth: {appRole: {roleId: wrong}} | Vault refuses the login:
+auth: {appRole: {path: elsewhere}}
+  | elsewhere/login answered 403: permission denied; check role, credentials and mount path in
+auth: {appRole: null, clientCertificate: {name: web}} | Vault refuses the login:
+auth: {appRole: null, kubernetes: {role: none, secretRef: {name: jwt}}} | Vault refuses the login:
+namespace: none | and spec.vault.namespace
+caBundle: null, caBundleSecretRef: {name: none}
+  | the Secret "none" in spec.vault.caBundleSecretRef does not exist; create it
+caBundle: null, caBundleSecretRef: {name: binary, key: secretId}
+  | correct caBundle or the client certificate in spec.vault
+auth: {appRole: null, clientCertificate: {name: web, secretName: encrypted}}
+  | the client certificate of spec.vault cannot be used: the private key is encrypted
+server: "https://127.0.0.1:1" | cannot be reached
+server: "http://127.0.0.1:1" | write https://…, or start certwright with
+server: vault | is not a URL of a server; write https://HOST/…
+"""
 
 
-def with_app_role(**fields: Any) -> Change:
-    def change(spec: VaultIssuer) -> VaultIssuer:
-        assert spec.auth.app_role is not None
-        changed = msgspec.structs.replace(spec.auth.app_role, **fields)
-        return msgspec.structs.replace(spec, auth=VaultAuth(app_role=changed))
-
-    return change
-
-
-def with_field(**fields: Any) -> Change:
-    return lambda spec: msgspec.structs.replace(spec, **fields)
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        pytest.param(
-            with_app_role(secret_ref=SecretKeySelector(name="none", key="secretId")),
-            'the Secret "none" in spec.vault.auth.appRole.secretRef does not exist; create it',
-            id="no Secret",
-        ),
-        pytest.param(
-            with_app_role(secret_ref=SecretKeySelector(name="app-role", key="other")),
-            'the Secret "app-role" in spec.vault.auth.appRole.secretRef has no entry "other"; add it',
-            id="no entry",
-        ),
-        pytest.param(
-            with_app_role(secret_ref=SecretKeySelector(name="binary", key="secretId")),
-            'the entry "secretId" of the Secret "binary" in spec.vault.auth.appRole.secretRef is not one',
-            id="not text",
-        ),
-        pytest.param(
-            with_app_role(role_id="wrong"),
-            "Vault refuses the login: ",
-            id="wrong role ID",
-        ),
-        pytest.param(
-            with_app_role(path="elsewhere"),
-            "elsewhere/login answered 403: permission denied; check role, credentials and mount path in",
-            id="wrong mount path",
-        ),
-        pytest.param(
-            with_auth(client_certificate=VaultClientCertificate(name="web")),
-            "Vault refuses the login: ",
-            id="no client certificate",
-        ),
-        pytest.param(
-            with_auth(kubernetes=VaultKubernetes(role="none", secret_ref=SecretKeySelector(name="jwt"))),
-            "Vault refuses the login: ",
-            id="wrong role of the Kubernetes method",
-        ),
-        pytest.param(with_field(namespace="none"), "and spec.vault.namespace", id="wrong namespace"),
-        pytest.param(
-            with_field(ca_bundle_secret_ref=SecretKeySelector(name="none"), ca_bundle=b""),
-            'the Secret "none" in spec.vault.caBundleSecretRef does not exist; create it',
-            id="no CA Secret",
-        ),
-        pytest.param(
-            with_field(ca_bundle_secret_ref=SecretKeySelector(name="binary", key="secretId"), ca_bundle=b""),
-            "correct caBundle or the client certificate in spec.vault",
-            id="no CA in the Secret",
-        ),
-        pytest.param(
-            with_auth(client_certificate=VaultClientCertificate(name="web", secret_name="encrypted")),
-            "the client certificate of spec.vault cannot be used: the private key is encrypted",
-            id="an encrypted key of the client certificate",
-        ),
-        pytest.param(with_field(server="https://127.0.0.1:1"), "cannot be reached", id="unreachable"),
-        pytest.param(
-            with_field(server="http://127.0.0.1:1"), "write https://…, or start certwright with", id="http"
-        ),
-        pytest.param(
-            with_field(server="vault"), "is not a URL of a server; write https://HOST/…", id="no URL"
-        ),
-    ],
-)
-async def test_a_wrong_setting_is_named_by_the_check(make: MakeSetup, change: Change, words: str) -> None:
+@pytest.mark.parametrize(("change", "words"), table(SETTINGS))
+async def test_a_wrong_setting_is_named_by_the_check(
+    make: MakeSetup, change: dict[str, Any], words: str
+) -> None:
     setup = make()
     setup.secrets["binary"] = {"secretId": b"\xff\n\x00"}
     setup.secrets["jwt"] = {"token": b"a.b.c"}
     setup.secrets["encrypted"] = {"tls.crt": ROOT.pem, "tls.key": ENCRYPTED_KEY}
-    setup.change(change(setup.spec))
+    changed = merge_patch(msgspec.to_builtins(setup.spec), change)
+    setup.change(msgspec.convert(changed, VaultIssuer))
     checked = await check(setup)
     assert (checked.ready, checked.reason) == (False, "VaultError")
     assert words in checked.message
