@@ -213,7 +213,7 @@ async def test_one_question_tells_the_zone_and_it_is_remembered() -> None:
 
 async def test_a_question_that_was_lost_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     # It is sent again after a tenth of the time, and once more after three.
-    monkeypatch.setattr(names, "_TIMEOUT_S", 8.0)
+    monkeypatch.setattr(names, "_TIMEOUT_S", 4.0)
     server = _Cache(lost=2)
     async with running(server) as cache:
         assert await NameServers([cache]).zone_of("a.example.org") == "example.org"
