@@ -27,8 +27,13 @@ def a(**data: str) -> ConfigMap:
     return ConfigMap(metadata=ObjectMeta(name="a", namespace="n", resource_version="7"), data=data)
 
 
-async def test_get_asks_as_the_user_and_decodes() -> None:
-    peer = Peer()
+@pytest.fixture
+def peer() -> Peer:
+    """A server that is a list of answers."""
+    return Peer()
+
+
+async def test_get_asks_as_the_user_and_decodes(peer: Peer) -> None:
     peer.answer(200, A | {"data": {"k": "v"}})
     got = await peer.client().get(CONFIG_MAPS, "a", "n")
     assert got == a(k="v")
@@ -37,17 +42,15 @@ async def test_get_asks_as_the_user_and_decodes() -> None:
     assert peer.requests[0].headers["user-agent"] == "test"
 
 
-async def test_a_name_cannot_break_out_of_its_place_in_the_path() -> None:
-    peer = Peer()
+async def test_a_name_cannot_break_out_of_its_place_in_the_path(peer: Peer) -> None:
     peer.answer(200, A)
     await peer.client().get(CONFIG_MAPS, "../x?y#z", "n")
     assert peer.targets == ["GET /api/v1/namespaces/n/configmaps/..%2Fx%3Fy%23z"]
 
 
 @pytest.mark.parametrize(("namespace", "name"), [("n", ""), ("n", "."), ("n", ".."), ("..", "a")])
-async def test_a_name_that_no_object_can_have_is_not_sent(namespace: str, name: str) -> None:
+async def test_a_name_that_no_object_can_have_is_not_sent(peer: Peer, namespace: str, name: str) -> None:
     """Empty, it would be a request for all objects; proxies remove dot segments of a path."""
-    peer = Peer()
     client = peer.client()
     with pytest.raises(errors.NotFound):
         await client.get(CONFIG_MAPS, name, namespace)
@@ -58,8 +61,7 @@ async def test_a_name_that_no_object_can_have_is_not_sent(namespace: str, name: 
     assert peer.targets == []
 
 
-async def test_a_list_follows_its_pages() -> None:
-    peer = Peer()
+async def test_a_list_follows_its_pages(peer: Peer) -> None:
     peer.answer(200, {"metadata": {"resourceVersion": "9", "continue": "t+1"}, "items": [A]})
     peer.answer(200, {"metadata": {"resourceVersion": "9"}, "items": [A]})
     listing = await peer.client().list(CONFIG_MAPS, labels="app in (x, y)", limit=1)
@@ -71,15 +73,13 @@ async def test_a_list_follows_its_pages() -> None:
     ]
 
 
-async def test_items_of_a_list_of_dicts_say_what_they_are() -> None:
-    peer = Peer()
+async def test_items_of_a_list_of_dicts_say_what_they_are(peer: Peer) -> None:
     peer.answer(200, {"metadata": {}, "items": [{"metadata": {"name": "a"}}]})
     (item,) = (await peer.client().list(DICTS)).items
     assert (item["apiVersion"], item["kind"]) == ("v1", "ConfigMap")
 
 
-async def test_create_goes_to_the_collection_of_the_namespace() -> None:
-    peer = Peer()
+async def test_create_goes_to_the_collection_of_the_namespace(peer: Peer) -> None:
     peer.answer(201, A)
     await peer.client().create(CONFIG_MAPS, a(k="v"), dry_run=True, strict=True)
     assert peer.targets == ["POST /api/v1/namespaces/n/configmaps?dryRun=All&fieldValidation=Strict"]
@@ -87,15 +87,13 @@ async def test_create_goes_to_the_collection_of_the_namespace() -> None:
     assert (body["apiVersion"], body["kind"], body["data"]) == ("v1", "ConfigMap", {"k": "v"})
 
 
-async def test_update_puts_the_subresource() -> None:
-    peer = Peer()
+async def test_update_puts_the_subresource(peer: Peer) -> None:
     peer.answer(200, {"metadata": {"name": "x"}})
     await peer.client().update(NAMESPACES, Namespace(metadata=ObjectMeta(name="x")), subresource="status")
     assert peer.targets == ["PUT /api/v1/namespaces/x/status"]
 
 
-async def test_patch_says_of_which_kind_it_is() -> None:
-    peer = Peer()
+async def test_patch_says_of_which_kind_it_is(peer: Peer) -> None:
     peer.answer(200, A)
     peer.answer(200, A)
     client = peer.client()
@@ -108,8 +106,7 @@ async def test_patch_says_of_which_kind_it_is() -> None:
     assert peer.requests[0].body == b'{"data":null}'
 
 
-async def test_delete_carries_its_preconditions() -> None:
-    peer = Peer()
+async def test_delete_carries_its_preconditions(peer: Peer) -> None:
     peer.answer(200, {})
     await peer.client().delete(CONFIG_MAPS, "a", "n", uid="u", resource_version="7", propagation="Foreground")
     assert msgspec.json.decode(peer.requests[0].body) == {
@@ -120,45 +117,43 @@ async def test_delete_carries_its_preconditions() -> None:
     }
 
 
-async def test_a_status_becomes_the_error_that_it_says() -> None:
-    peer = Peer()
-    peer.answer(409, {"reason": "AlreadyExists", "message": 'configmaps "a" already exists'})
-    with pytest.raises(errors.AlreadyExists, match="already exists"):
-        await peer.client().create(CONFIG_MAPS, a())
+NOT_UNDERSTOOD = errors.NoApi, "configmaps: the answer is not understood"
+TAKEN = {"reason": "AlreadyExists", "message": 'configmaps "a" already exists'}
 
 
-@pytest.mark.parametrize("body", [b"<html>", b"", b"null", b"[1]", b'{"metadata": {"name": 5}}'])
-async def test_an_answer_that_is_no_object_is_none_of_an_api(body: bytes) -> None:
-    peer = Peer()
-    peer.answers.append(Response(200, {}, body))
-    with pytest.raises(errors.NoApi, match="configmaps: the answer is not understood"):
-        await peer.client().get(CONFIG_MAPS, "a", "n")
+@pytest.mark.parametrize(
+    ("kind", "response", "error", "words"),
+    [
+        (CONFIG_MAPS, Response(409, {}, msgspec.json.encode(TAKEN)), errors.AlreadyExists, "already exists"),
+        *((CONFIG_MAPS, Response(200, {}, body), *NOT_UNDERSTOOD) for body in (b"<html>", b"", b"null")),
+        (CONFIG_MAPS, Response(200, {}, b"[1]"), *NOT_UNDERSTOOD),
+        (CONFIG_MAPS, Response(200, {}, b'{"metadata": {"name": 5}}'), *NOT_UNDERSTOOD),
+        (DICTS, Response(200, {}, b'{"hello": 1}'), errors.NoApi, "has no metadata"),
+        (DICTS, Response(200, {}, b'{"metadata": "x"}'), errors.NoApi, "has no metadata"),
+        (
+            CONFIG_MAPS,
+            Response(502, {}, b"<html>\r\nBad Gateway"),
+            errors.ApiError,
+            "HTTP status 502: <html> Bad Gateway",
+        ),
+    ],
+)
+async def test_an_answer_that_is_no_object_is_an_error(
+    peer: Peer, kind: Kind[object], response: Response, error: type[Exception], words: str
+) -> None:
+    peer.answers.append(response)
+    with pytest.raises(error, match=words):
+        await peer.client().get(kind, "a", "n")
 
 
-@pytest.mark.parametrize("content", [{"hello": 1}, {"metadata": "x"}])
-async def test_an_object_without_metadata_is_none_of_an_api(content: dict[str, object]) -> None:
-    peer = Peer()
-    peer.answer(200, content)
-    with pytest.raises(errors.NoApi, match="has no metadata"):
-        await peer.client().get(DICTS, "a", "n")
-
-
-async def test_an_answer_that_is_no_list_is_no_answer() -> None:
-    peer = Peer()
+async def test_an_answer_that_is_no_list_is_no_answer(peer: Peer) -> None:
     peer.answers.append(Response(200, {}, b"<html>"))
     with pytest.raises(errors.NoApi, match="not a list"):
         await peer.client().list(CONFIG_MAPS)
 
 
-async def test_an_error_of_another_program_has_its_status() -> None:
-    peer = Peer()
-    peer.answers.append(Response(502, {}, b"<html>\r\nBad Gateway"))
-    with pytest.raises(errors.ApiError, match="HTTP status 502: <html> Bad Gateway"):
-        await peer.client().get(CONFIG_MAPS, "a", "n")
-
-
-async def test_retry_after_is_waited_for() -> None:
-    peer, clock = Peer(), TestClock()
+async def test_retry_after_is_waited_for(peer: Peer) -> None:
+    clock = TestClock()
     peer.answer(429, {}, retry_after="3")
     peer.answer(200, A)
     task = asyncio.ensure_future(peer.client(clock=clock).get(CONFIG_MAPS, "a", "n"))
@@ -168,8 +163,8 @@ async def test_retry_after_is_waited_for() -> None:
     assert (await task).metadata.name == "a"
 
 
-async def test_a_create_that_was_not_served_is_not_made_twice_but_one_turned_away_is() -> None:
-    peer, clock = Peer(), TestClock()
+async def test_a_create_that_was_not_served_is_not_made_twice_but_one_turned_away_is(peer: Peer) -> None:
+    clock = TestClock()
     peer.answer(503, {"message": "starting"}, retry_after="0")
     with pytest.raises(errors.Unavailable):
         await peer.client(clock=clock).create(CONFIG_MAPS, a())
@@ -180,9 +175,10 @@ async def test_a_create_that_was_not_served_is_not_made_twice_but_one_turned_awa
 
 @pytest.mark.parametrize("status", [500, 502, 504])
 async def test_what_may_be_done_twice_is_tried_again_when_a_server_that_failed_asks_for_it(
+    peer: Peer,
     status: int,
 ) -> None:
-    peer, clock = Peer(), TestClock()
+    clock = TestClock()
     peer.answer(status, {}, retry_after="0")
     peer.answer(200, A)
     await peer.client(clock=clock).update(CONFIG_MAPS, a())
@@ -192,8 +188,8 @@ async def test_what_may_be_done_twice_is_tried_again_when_a_server_that_failed_a
     assert len(peer.requests) == 3
 
 
-async def test_retry_after_may_be_a_date_by_the_clock_of_the_server() -> None:
-    peer, clock = Peer(), TestClock()
+async def test_retry_after_may_be_a_date_by_the_clock_of_the_server(peer: Peer) -> None:
+    clock = TestClock()
     date, later = "Wed, 21 Oct 2015 07:28:00 GMT", "Wed, 21 Oct 2015 07:28:07 GMT"
     peer.answer(429, {}, retry_after=later, date=date)
     peer.answer(200, A)
@@ -206,8 +202,8 @@ async def test_retry_after_may_be_a_date_by_the_clock_of_the_server() -> None:
     await task
 
 
-async def test_patience_ends_after_a_minute_and_after_five_tries() -> None:
-    peer, clock = Peer(), TestClock()
+async def test_patience_ends_after_a_minute_and_after_five_tries(peer: Peer) -> None:
+    clock = TestClock()
     peer.answer(429, {}, retry_after="61")
     with pytest.raises(errors.TooManyRequests) as caught:
         await peer.client(clock=clock).get(CONFIG_MAPS, "a", "n")
@@ -219,8 +215,7 @@ async def test_patience_ends_after_a_minute_and_after_five_tries() -> None:
     assert len(peer.requests) == 6
 
 
-async def test_warnings_are_passed_on() -> None:
-    peer = Peer()
+async def test_warnings_are_passed_on(peer: Peer) -> None:
     texts = "one", 'say "two"', "a\\b, 299 - c", "ехample.com"
     quoted = (text.replace("\\", "\\\\").replace('"', '\\"') for text in texts)
     header = ", ".join(f'299 - "{text}"' for text in quoted).encode().decode("latin-1")
@@ -230,8 +225,7 @@ async def test_warnings_are_passed_on() -> None:
     assert heard == list(texts)
 
 
-async def test_a_watch_yields_batches_and_ends_with_its_stream() -> None:
-    peer = Peer()
+async def test_a_watch_yields_batches_and_ends_with_its_stream(peer: Peer) -> None:
     stream = peer.answer_stream()
     stream.send({"type": "ADDED", "object": A}, {"type": "BOOKMARK", "object": {"metadata": {}}})
     stream.send({"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "8"}}})
@@ -247,8 +241,7 @@ async def test_a_watch_yields_batches_and_ends_with_its_stream() -> None:
     ]
 
 
-async def test_a_watch_raises_the_error_that_the_server_sends() -> None:
-    peer = Peer()
+async def test_a_watch_raises_the_error_that_the_server_sends(peer: Peer) -> None:
     stream = peer.answer_stream()
     stream.send({"type": "ADDED", "object": A}, {"type": "ERROR", "object": {"code": 410, "message": "old"}})
     watch = peer.client().watch(CONFIG_MAPS, resource_version="5")
@@ -258,8 +251,7 @@ async def test_a_watch_raises_the_error_that_the_server_sends() -> None:
     assert stream.closed
 
 
-async def test_a_watch_left_early_lets_go_of_its_stream() -> None:
-    peer = Peer()
+async def test_a_watch_left_early_lets_go_of_its_stream(peer: Peer) -> None:
     stream = peer.answer_stream()
     stream.send({"type": "ADDED", "object": A})
     async with aclosing(peer.client().watch(CONFIG_MAPS, resource_version="5")) as watch:

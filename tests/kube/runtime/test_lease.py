@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import timedelta
 
 import msgspec
@@ -64,6 +64,23 @@ class Runner:
         await asyncio.gather(self.task, return_exceptions=True)
 
 
+Start = Callable[[str], Runner]
+
+
+@pytest.fixture
+async def start(world: World) -> AsyncIterator[Start]:
+    """Starts candidates, which die with the test."""
+    runners: list[Runner] = []
+
+    def start_one(identity: str) -> Runner:
+        runners.append(Runner(world, identity))
+        return runners[-1]
+
+    yield start_one
+    for runner in runners:
+        await runner.die()
+
+
 async def lease(world: World) -> Lease:
     return await world.client.get(LEASES, NAME, "kube-system")
 
@@ -72,10 +89,10 @@ def seconds(count: float) -> timedelta:
     return timedelta(seconds=count)
 
 
-async def test_the_first_holds_the_lease_and_keeps_it(world: World) -> None:
-    one = Runner(world, "one")
+async def test_the_first_holds_the_lease_and_keeps_it(world: World, start: Start) -> None:
+    one = start("one")
     await world.settle()
-    two = Runner(world, "two")
+    two = start("two")
     await world.advance(seconds(600))
     assert (one.log, two.log) == (["acquired"], [])
     assert two.candidate.holder == "one"
@@ -87,12 +104,10 @@ async def test_the_first_holds_the_lease_and_keeps_it(world: World) -> None:
     )
     # One request for each renewal, as client-go makes.
     assert one.line.requests[2:] == ["PUT"] * 40
-    await one.die()
-    await two.die()
 
 
-async def test_a_dead_holder_is_followed_within_the_duration_and_a_look(world: World) -> None:
-    one, two = Runner(world, "one"), Runner(world, "two")
+async def test_a_dead_holder_is_followed_within_the_duration_and_a_look(world: World, start: Start) -> None:
+    one, two = start("one"), start("two")
     await world.advance(seconds(100))
     await one.die()
     last = world.clock.now()
@@ -100,26 +115,26 @@ async def test_a_dead_holder_is_followed_within_the_duration_and_a_look(world: W
         await world.advance(seconds(1))
     assert seconds(40) < world.clock.now() - last <= seconds(60 + 18)
     assert (await lease(world)).spec.lease_transitions == 1
-    await two.die()
 
 
-async def test_a_dead_holder_is_followed_when_its_lease_expires_and_not_a_look_later(world: World) -> None:
-    one = Runner(world, "one")
+async def test_a_dead_holder_is_followed_when_its_lease_expires_and_not_a_look_later(
+    world: World, start: Start
+) -> None:
+    one = start("one")
     await world.settle()
-    two = Runner(world, "two")
+    two = start("two")
     await world.advance(seconds(1))
     await one.die()
     await world.advance(seconds(58))
     assert not two.log
     await world.advance(seconds(2))
     assert two.log == ["acquired"]
-    await two.die()
 
 
 async def test_a_holder_that_leaves_in_the_middle_of_a_renewal_lets_the_lease_go_all_the_same(
-    world: World,
+    world: World, start: Start
 ) -> None:
-    one = Runner(world, "one")
+    one = start("one")
     await world.settle()
     one.line.state = "mute"
     before = (await lease(world)).spec.renew_time
@@ -131,8 +146,10 @@ async def test_a_holder_that_leaves_in_the_middle_of_a_renewal_lets_the_lease_go
     assert (await lease(world)).spec.holder_identity == ""
 
 
-async def test_a_holder_that_leaves_after_it_was_followed_leaves_the_lease_to_the_next(world: World) -> None:
-    one = Runner(world, "one")
+async def test_a_holder_that_leaves_after_it_was_followed_leaves_the_lease_to_the_next(
+    world: World, start: Start
+) -> None:
+    one = start("one")
     await world.settle()
     await one.die()
     current = await lease(world)
@@ -142,8 +159,8 @@ async def test_a_holder_that_leaves_after_it_was_followed_leaves_the_lease_to_th
     assert (await lease(world)).spec.holder_identity == "two"
 
 
-async def test_a_holder_that_leaves_lets_the_next_in_at_its_next_look(world: World) -> None:
-    one, two = Runner(world, "one"), Runner(world, "two")
+async def test_a_holder_that_leaves_lets_the_next_in_at_its_next_look(world: World, start: Start) -> None:
+    one, two = start("one"), start("two")
     await world.advance(seconds(100))
     await one.die()
     await one.candidate.release()
@@ -151,14 +168,13 @@ async def test_a_holder_that_leaves_lets_the_next_in_at_its_next_look(world: Wor
     assert (await lease(world)).spec.holder_identity == ""
     await world.advance(seconds(18))
     assert two.log == ["acquired"]
-    await two.die()
 
 
 @pytest.mark.parametrize("state", ["cut", "hangs"])
 async def test_a_holder_that_is_cut_off_gives_up_before_the_others_may_begin(
-    world: World, state: str
+    world: World, start: Start, state: str
 ) -> None:
-    one, two = Runner(world, "one"), Runner(world, "two")
+    one, two = start("one"), start("two")
     await world.advance(seconds(90))
     one.line.state = state
     both = False
@@ -173,63 +189,50 @@ async def test_a_holder_that_is_cut_off_gives_up_before_the_others_may_begin(
     await world.advance(seconds(100))
     assert one.log == ["acquired", "lost"]
     assert one.candidate.holder == "two"
-    await one.die()
-    await two.die()
 
 
-async def test_a_renewal_without_an_answer_leaves_time_for_another_one(world: World) -> None:
-    one = Runner(world, "one")
+@pytest.mark.parametrize(("state", "duration_s"), [("hangs", 16), ("cut", 20)])
+async def test_a_renewal_that_fails_leaves_time_for_another_one(
+    world: World, start: Start, state: str, duration_s: float
+) -> None:
+    one = start("one")
     await world.settle()
-    one.line.state = "hangs"
-    await world.advance(seconds(16))
+    one.line.state = state
+    await world.advance(seconds(duration_s))
     one.line.state = "up"
     await world.advance(seconds(60))
     assert one.log == ["acquired"]
     assert one.candidate.held
-    await one.die()
 
 
-async def test_one_failed_renewal_does_no_harm(world: World) -> None:
-    one = Runner(world, "one")
-    await world.settle()
-    one.line.state = "cut"
-    await world.advance(seconds(20))
-    one.line.state = "up"
-    await world.advance(seconds(60))
-    assert one.log == ["acquired"]
-    await one.die()
-
-
-async def test_a_lease_that_another_wrote_over_is_lost_at_the_next_renewal(world: World) -> None:
-    one = Runner(world, "one")
+async def test_a_lease_that_another_wrote_over_is_lost_at_the_next_renewal(
+    world: World, start: Start
+) -> None:
+    one = start("one")
     await world.settle()
     spec = {"holderIdentity": "bully", "leaseDurationSeconds": 3600}
     await world.client.patch(LEASES, NAME, "kube-system", {"spec": spec})
     await world.advance(seconds(15))
     assert one.log == ["acquired", "lost"]
-    await one.die()
 
 
-async def test_the_clock_of_the_other_does_not_count(world: World) -> None:
-    one = Runner(world, "one")
+async def test_the_clock_of_the_other_does_not_count(world: World, start: Start) -> None:
+    one = start("one")
     await world.settle()
     await one.die()
     spec = {"renewTime": "1999-01-01T00:00:00.000000Z"}
     await world.client.patch(LEASES, NAME, "kube-system", {"spec": spec})
-    two = Runner(world, "two")
+    two = start("two")
     await world.advance(seconds(59))
     assert two.log == []
     await world.advance(seconds(18))
     assert two.log == ["acquired"]
-    await two.die()
 
 
-async def test_of_many_who_begin_together_one_holds_the_lease(world: World) -> None:
-    runners = [Runner(world, f"r{number}") for number in range(8)]
+async def test_of_many_who_begin_together_one_holds_the_lease(world: World, start: Start) -> None:
+    runners = [start(f"r{number}") for number in range(8)]
     await world.advance(seconds(300))
     assert [runner.log for runner in runners if runner.log] == [["acquired"]]
-    for runner in runners:
-        await runner.die()
 
 
 async def test_nothing_is_changed_through_a_fence_that_is_closed() -> None:

@@ -19,14 +19,6 @@ async def test_a_key_added_twice_is_given_out_once() -> None:
     assert len(queue) == 0
 
 
-async def test_keys_of_lower_rank_come_first_and_equal_ones_in_their_order() -> None:
-    ranks = {"late": 9.0, "soon": 1.0, "too": 1.0, "middle": 5.0}
-    queue: WorkQueue[str] = WorkQueue(TestClock(), rank=ranks.__getitem__)
-    for key in ("late", "soon", "middle", "too"):
-        queue.add(key)
-    assert [await queue.take() for _ in ranks] == ["soon", "too", "middle", "late"]
-
-
 async def test_a_key_whose_rank_gets_lower_moves_up_and_is_given_out_once() -> None:
     ranks = {"a": 1.0, "b": 1.0, "c": 1.0}
     queue: WorkQueue[str] = WorkQueue(TestClock(), rank=ranks.__getitem__)
@@ -58,25 +50,6 @@ async def test_an_owner_whose_work_never_ends_leaves_workers_to_others() -> None
     assert await third == "b1"
     assert not queue.idle
     assert len(queue) == 2
-
-
-async def test_a_key_that_waits_for_its_owner_is_next_when_one_is_done() -> None:
-    queue = shared_queue(1)
-    for key in ("a1", "a2", "a3"):
-        queue.add(key)
-    assert await queue.take() == "a1"
-    waiting = asyncio.create_task(queue.take())
-    await turns()
-    # Added again while it is processed, it goes behind those that wait.
-    queue.add("a1")
-    queue.done("a1")
-    assert await waiting == "a2"
-    queue.done("a2")
-    assert await queue.take() == "a3"
-    queue.done("a3")
-    assert await queue.take() == "a1"
-    queue.done("a1")
-    assert queue.idle
 
 
 @given(
@@ -160,15 +133,6 @@ async def test_it_is_idle_when_all_that_is_left_waits_for_its_time() -> None:
     assert idle == [True, False, False, True]
     assert queue.waiting == 1
     await queue.close()
-
-
-async def test_who_waits_is_given_what_comes_and_cancelling_loses_nothing() -> None:
-    queue: WorkQueue[str] = WorkQueue(TestClock())
-    first, second = (asyncio.ensure_future(queue.take()) for _ in range(2))
-    await turns()
-    queue.add("a")
-    first.cancel()
-    assert await second == "a"
 
 
 async def test_failures_double_the_wait_and_a_success_forgets_them() -> None:

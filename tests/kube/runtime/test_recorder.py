@@ -13,7 +13,7 @@ from certwright.kube.api.core import NAMESPACES, SECRETS, Namespace, Secret, Sec
 from certwright.kube.api.errors import NotFound
 from certwright.kube.api.meta import ObjectMeta
 from certwright.kube.runtime import recorder as recorder_module
-from certwright.kube.runtime.recorder import Recorder
+from certwright.kube.runtime.recorder import Recorder, Type
 from certwright.kube.util.clock import TestClock
 from certwright.kube.util.http_messages import Request, Response
 from kube.client.peers import Peer
@@ -59,6 +59,11 @@ class Scene:
         self.clock = TestClock()
         self.recorder = Recorder(self.server.client(), self.clock, "certwright-certificates")
 
+    async def write(self, message: str = "it was issued", type: Type = "Normal") -> None:
+        """Record an event about `WEB`, and wait until it was written or dropped."""
+        self.recorder.event(SECRETS, WEB, type, "Reason", message)
+        await self.recorder.flush()
+
 
 @pytest.fixture
 async def scene() -> AsyncIterator[Scene]:
@@ -99,8 +104,7 @@ async def test_an_event_says_what_happened_to_whom(scene: Scene) -> None:
 
 async def test_equal_events_are_counted_on_the_first(scene: Scene) -> None:
     for _ in range(3):
-        scene.recorder.event(SECRETS, WEB, "Warning", "BadConfig", "no issuer")
-        await scene.recorder.flush()
+        await scene.write("no issuer", "Warning")
         scene.clock.advance(timedelta(minutes=9))
     assert [r.method for r in scene.server.requests] == ["POST", "PATCH", "PATCH"]
     assert scene.server.bodies()[2] == {"count": 3, "lastTimestamp": "2026-01-01T00:18:00Z"}
@@ -109,20 +113,16 @@ async def test_equal_events_are_counted_on_the_first(scene: Scene) -> None:
 
 
 async def test_after_ten_minutes_of_quiet_it_is_a_new_event(scene: Scene) -> None:
-    scene.recorder.event(SECRETS, WEB, "Warning", "BadConfig", "no issuer")
-    await scene.recorder.flush()
+    await scene.write("no issuer", "Warning")
     scene.clock.advance(timedelta(minutes=11))
-    scene.recorder.event(SECRETS, WEB, "Warning", "BadConfig", "no issuer")
-    await scene.recorder.flush()
+    await scene.write("no issuer", "Warning")
     assert [r.method for r in scene.server.requests] == ["POST", "POST"]
 
 
 async def test_an_event_that_has_been_tidied_away_is_made_again(scene: Scene) -> None:
-    scene.recorder.event(SECRETS, WEB, "Normal", "Issued", "it was issued")
-    await scene.recorder.flush()
+    await scene.write()
     scene.server.status = NotFound.code
-    scene.recorder.event(SECRETS, WEB, "Normal", "Issued", "it was issued")
-    await scene.recorder.flush()
+    await scene.write()
     assert [r.method for r in scene.server.requests] == ["POST", "PATCH", "POST"]
 
 
@@ -136,8 +136,7 @@ async def test_another_message_is_another_event_and_the_order_is_kept(scene: Sce
 
 async def test_a_name_that_another_process_has_given_is_not_taken_for_this_event(scene: Scene) -> None:
     scene.server.taken = 1
-    scene.recorder.event(SECRETS, WEB, "Normal", "Issued", "it was issued")
-    await scene.recorder.flush()
+    await scene.write()
     refused, written = scene.server.bodies()
     assert refused["metadata"]["name"] != written["metadata"]["name"]
     assert scene.server.messages() == ["it was issued"] * 2
@@ -161,29 +160,17 @@ async def test_a_long_message_and_a_long_name_are_cut(scene: Scene) -> None:
     assert len(event["metadata"]["name"]) <= 253
 
 
-async def test_what_the_server_does_not_take_is_dropped_and_the_next_one_is_tried(
-    scene: Scene, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(("status", "answer"), [(403, None), (200, b'"fine"')], ids=["refused", "no Event"])
+async def test_an_event_that_the_server_does_not_take_is_dropped_and_the_next_one_is_tried(
+    scene: Scene, caplog: pytest.LogCaptureFixture, status: int, answer: bytes | None
 ) -> None:
-    scene.server.status = 403
-    scene.recorder.event(SECRETS, WEB, "Normal", "R", "one")
-    await scene.recorder.flush()
-    scene.server.status = 200
-    scene.recorder.event(SECRETS, WEB, "Normal", "R", "two")
-    await scene.recorder.flush()
+    scene.server.status, scene.server.answer_with = status, answer
+    await scene.write("one")
+    scene.server.status, scene.server.answer_with = 200, None
+    await scene.write("two")
     assert scene.server.messages() == ["one", "two"]
     assert scene.recorder.dropped == 1
     assert "an event could not be written (1 so far)" in caplog.text
-
-
-async def test_an_answer_that_makes_no_sense_drops_one_event_and_not_those_that_follow(scene: Scene) -> None:
-    scene.server.answer_with = b'"fine"'
-    scene.recorder.event(SECRETS, WEB, "Normal", "R", "one")
-    await scene.recorder.flush()
-    scene.server.answer_with = None
-    scene.recorder.event(SECRETS, WEB, "Normal", "R", "two")
-    await scene.recorder.flush()
-    assert scene.server.messages() == ["one", "two"]
-    assert scene.recorder.dropped == 1
 
 
 async def test_when_too_many_wait_the_caller_is_not_held_up(scene: Scene) -> None:
