@@ -42,7 +42,7 @@ from certwright.kube.store.etcd.messages import (
     read_op,
 )
 from certwright.kube.store.etcd.row_format import follow_format
-from certwright.kube.store.etcd.rows import Content, Layout, join
+from certwright.kube.store.etcd.rows import Layout
 from certwright.kube.store.fanout import Fanout
 
 _log = logging.getLogger(__name__)
@@ -64,7 +64,6 @@ class Feed:
         self._fanout = fanout
         self._followers: list[Follower] = []
         self._sought: dict[bytes, int] = {}
-        self._own = dict[bytes, tuple[bytes, Content]]()  # by the value of the `m/` key: writer and content
         self._unreadable = set[Key]()  # rows that were left out because they cannot be read
         self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
         self._count = itertools.count()
@@ -85,17 +84,13 @@ class Feed:
         self._followers.append(follower)
 
     @contextmanager
-    def seeking(self, writer: bytes, kept: bytes = b"", content: Content | None = None) -> Iterator[None]:
-        """Record the revision at which the write of that name is seen. `kept`: the value of its `m/` key,
-        which no other write has: its event is known to be `content`, and is not decoded."""
+    def seeking(self, writer: bytes) -> Iterator[None]:
+        """Record the revision at which the write of that name is seen."""
         self._sought[writer] = 0
-        if content is not None:
-            self._own[kept] = writer, content
         try:
             yield
         finally:
             del self._sought[writer]
-            self._own.pop(kept, None)
 
     async def find(self, writer: bytes, revision: int) -> int:
         """The revision of a write that is sought, 0 if it was not among those up to `revision`."""
@@ -298,22 +293,13 @@ class Feed:
         if meta.type == EVENT_DELETE:
             return self._deletion(meta, last, previous), complete
         try:
-            row = self._row(meta.kv, key, b"" if body is None else body.kv.value)
+            writer, row = layout.written(meta.kv, b"" if body is None else body.kv.value)
         except DamagedRow as error:
             layout.damage.note(error)
             self._unreadable.add(key)
             return None, True
-        return Event(revision, row, previous), complete
-
-    def _row(self, kv: Any, key: Key, kept: bytes) -> Row:
-        """The row that a write has put; `kept`: its body as stored. Raises `DamagedRow`."""
-        revision = kv.mod_revision
-        if self._own and (own := self._own.get(kv.value)) is not None:
-            self._note(own[0], revision)
-            return Row(key, revision, join(own[1].pieces, revision), own[1].body)
-        writer, row = self._layout.written(kv, kept)
         self._note(writer, revision)
-        return row
+        return Event(revision, row, previous), complete
 
     def _previous(self, key: Key, before: Mapping[Key, Event], past: Mapping[Key, Row | None]) -> Row | None:
         """The row of a key before this event; None if a compaction dropped it before it could be read."""

@@ -26,24 +26,12 @@ from certwright.kube.store.etcd.messages import (
     read_op,
 )
 from certwright.kube.store.etcd.rows import Layout
-from certwright.kube.store.key_rotation import Rotation, Swept
+from certwright.kube.store.key_rotation import Swept
 from certwright.kube.store.keyring import Ring, unwrap
 
 _log = logging.getLogger(__name__)
 
 _ROWS = 32
-
-
-def start_rotation(
-    client: EtcdClient, layout: Layout, reach: Callable[[int], Awaitable[None]]
-) -> Rotation | None:
-    """The key rotation, which continues where it was; None if rows are not sealed. `reach`: see
-    `EtcdSweeping`."""
-    if layout.seal is None:
-        return None
-    rotation = Rotation(layout.seal, EtcdSweeping(client, layout, layout.seal, reach))
-    rotation.go_on()
-    return rotation
 
 
 async def load_ring(client: EtcdClient, layout: Layout) -> None:
@@ -75,12 +63,6 @@ async def load_ring(client: EtcdClient, layout: Layout) -> None:
         if answer.succeeded:
             seal.adopt(changed, version=answer.header.revision)
             return
-
-
-def _value_read(answer: Any) -> bytes | None:
-    """The value in the one read of a transaction."""
-    kvs = answer.responses[0].response_range.kvs
-    return bytes(kvs[0].value) if kvs else None
 
 
 async def _count(client: EtcdClient, layout: Layout, seal: Seal, after: Key | None) -> tuple[int, int]:
@@ -128,7 +110,8 @@ class EtcdSweeping:
         answer = await self._client.call(TXN, request)
         await self._reach(answer.header.revision)
         # If the ring is stored nevertheless, the response to an earlier attempt was lost.
-        if not answer.succeeded and _value_read(answer) != blob:
+        kept = None if answer.succeeded else answer.responses[0].response_range.kvs
+        if kept is not None and (kept[0].value if kept else None) != blob:
             raise Unavailable("another server has changed the data keys concurrently")
 
     async def sweep(self, after: Key | None) -> Swept:

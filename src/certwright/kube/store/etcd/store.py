@@ -47,8 +47,9 @@ from certwright.kube.store.etcd.messages import (
 )
 from certwright.kube.store.etcd.row_format import settle_format
 from certwright.kube.store.etcd.rows import Content, LastState, Layout, Meta, encode_apart, join, new_writer
-from certwright.kube.store.etcd.sealing import load_ring, start_rotation
+from certwright.kube.store.etcd.sealing import EtcdSweeping, load_ring
 from certwright.kube.store.fanout import Fanout, Subscription
+from certwright.kube.store.key_rotation import Rotation
 from certwright.kube.store.log import MAX_BYTES, EventLog
 from certwright.kube.store.mark import MarkFile, MarkKeeper
 from certwright.kube.store.pages import Query
@@ -139,8 +140,11 @@ class EtcdStore:
         self._locks = KeyLocks()
         self._closing = False
         self._keeper: MarkKeeper | None = None
-        self.rotation = start_rotation(client, layout, self._feed.reach)
+        seal = layout.seal
+        self.rotation = Rotation(seal, EtcdSweeping(client, layout, seal, self._feed.reach)) if seal else None
         """The key rotation, if rows are sealed."""
+        if self.rotation is not None:
+            self.rotation.go_on()
         self.damage = layout.damage
         """See `contract.Store.damage`."""
         self._compaction = Compaction(client, layout.compaction)
@@ -258,8 +262,7 @@ class EtcdStore:
             success=layout.put_ops(key, meta, content.body),
             failure=list(map(read_op, layout.keys(key))),
         )
-        kept = request.success[0].request_put.value
-        with self._feed.seeking(meta.writer, kept, content):
+        with self._feed.seeking(meta.writer):
             answer = await self._client.call(TXN, request)
             revision = int(answer.header.revision) if answer.succeeded else 0
             revision = revision or await self._done_before(meta.writer, answer, retries)
