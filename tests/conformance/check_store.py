@@ -7,8 +7,10 @@ an `OpenStore`; then give `model_machine` the same to compare the store with a d
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from typing import Any
 
+import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -21,6 +23,13 @@ from conformance.store_words import OpenStore, row_saying, saying
 
 class StoreContract(WritingContract, ConcurrencyContract, ListingContract, WatchingContract):
     """Everything; subclass it and give it the fixture `open_store`."""
+
+    @pytest.fixture
+    async def store(self, open_store: OpenStore) -> AsyncIterator[Store]:
+        """A new store, closed after the test."""
+        store = await open_store()
+        yield store
+        await store.close()
 
 
 _KEYS = st.builds(

@@ -16,8 +16,7 @@ class ListingContract:
     async def grow_old(self, store: Store, revision: int) -> None:
         """Have the store forget what was before a revision, where it does not do that by itself."""
 
-    async def test_rows_come_in_order_of_namespace_and_name(self, open_store: OpenStore) -> None:
-        store = await open_store()
+    async def test_rows_come_in_order_of_namespace_and_name(self, store: Store) -> None:
         start = store.revision
         places = [
             ("b", "a"),
@@ -38,10 +37,8 @@ class ListingContract:
         assert page.revision == start + 10
         assert not page.more
         assert await store.count(BUCKET) == 8
-        await store.close()
 
-    async def test_a_namespace_is_listed_alone(self, open_store: OpenStore) -> None:
-        store = await open_store()
+    async def test_a_namespace_is_listed_alone(self, store: Store) -> None:
         for namespace in ("", "a", "aa", "b"):
             await fill(store, 3, namespace=namespace)
         for namespace in ("", "a", "aa", "b"):
@@ -49,11 +46,9 @@ class ListingContract:
             assert [row.key for row in page.rows] == [Key(BUCKET, namespace, f"00{n}") for n in range(3)]
             assert await store.count(BUCKET, namespace) == 3
         assert (await store.list(BUCKET, "c")).rows == []
-        await store.close()
 
     @pytest.mark.parametrize("limit", [1, 3, 7, 8, 100])
-    async def test_pages_together_are_the_list(self, open_store: OpenStore, limit: int) -> None:
-        store = await open_store()
+    async def test_pages_together_are_the_list(self, store: Store, limit: int) -> None:
         start = store.revision
         await fill(store, 3, namespace="a")
         await fill(store, 4, namespace="b")
@@ -63,18 +58,14 @@ class ListingContract:
         assert [len(page.rows) for page in pages[:-1]] == [limit] * (len(pages) - 1)
         assert all(page.more for page in pages[:-1])
         assert all(page.revision == start + 7 for page in pages)
-        await store.close()
 
-    async def test_a_page_may_go_on_after_a_key_of_another_namespace(self, open_store: OpenStore) -> None:
-        store = await open_store()
+    async def test_a_page_may_go_on_after_a_key_of_another_namespace(self, store: Store) -> None:
         await fill(store, 3, namespace="b")
         assert len((await store.list(BUCKET, "b", after=("a", "zzz"))).rows) == 3
         assert len((await store.list(BUCKET, "b", after=("b", "000"))).rows) == 2
         assert (await store.list(BUCKET, "b", after=("c", ""))).rows == []
-        await store.close()
 
-    async def test_remaining_is_right_where_it_is_told(self, open_store: OpenStore) -> None:
-        store = await open_store()
+    async def test_remaining_is_right_where_it_is_told(self, store: Store) -> None:
         await fill(store, 10)
         shown = 0
         pages = await all_pages(store, limit=4, counted=True)
@@ -82,14 +73,10 @@ class ListingContract:
         for page in pages:
             shown += len(page.rows)
             assert page.remaining is None or page.remaining == 10 - shown
-        await store.close()
 
     @pytest.mark.parametrize("limit", [1, 4, 100])
     @pytest.mark.parametrize("meta_only", [False, True])
-    async def test_rows_are_chosen_by_their_metadata(
-        self, open_store: OpenStore, limit: int, meta_only: bool
-    ) -> None:
-        store = await open_store()
+    async def test_rows_are_chosen_by_their_metadata(self, store: Store, limit: int, meta_only: bool) -> None:
         await fill(store, 12)
         every_row = (await store.list(BUCKET, meta_only=meta_only)).rows
         seen: list[str] = []
@@ -103,10 +90,8 @@ class ListingContract:
         assert all(len(page.rows) <= limit for page in pages)
         assert set(seen) == {row.key.name for row in every_row}
         assert (await store.list(BUCKET, keep=lambda row: False)).rows == []
-        await store.close()
 
-    async def test_rows_are_chosen_as_they_were_at_the_revision(self, open_store: OpenStore) -> None:
-        store = await open_store()
+    async def test_rows_are_chosen_as_they_were_at_the_revision(self, store: Store) -> None:
         rows = await fill(store, 6)
         revision = max(row.revision for row in rows)
 
@@ -125,10 +110,8 @@ class ListingContract:
         assert collected == rows
         now = await store.list(BUCKET, keep=keep)
         assert [row.key.name for row in now.rows] == ["002", "005"]
-        await store.close()
 
-    async def test_remaining_counts_the_rows_of_the_revision(self, open_store: OpenStore) -> None:
-        store = await open_store()
+    async def test_remaining_counts_the_rows_of_the_revision(self, store: Store) -> None:
         await fill(store, 6)
         page = await store.list(BUCKET, limit=2)
         await store.put(Key(BUCKET, "ns", "zzz"), lambda revision: (b"", b""))
@@ -142,10 +125,8 @@ class ListingContract:
         assert now.remaining == 3
         first = await store.list(BUCKET, "ns", limit=1, revision=page.revision, counted=True)
         assert (first.rows[0].key.name, first.remaining) == ("000", 5)
-        await store.close()
 
-    async def test_remaining_is_told_while_others_write(self, open_store: OpenStore) -> None:
-        store = await open_store()
+    async def test_remaining_is_told_while_others_write(self, store: Store) -> None:
         await fill(store, 6)
         writes = asyncio.gather(
             fill(store, 3, namespace="other"),
@@ -158,10 +139,8 @@ class ListingContract:
             assert page.remaining == len(full_list.rows) - 2
             await asyncio.sleep(0)
         await writes
-        await store.close()
 
-    async def test_a_page_has_more_where_rows_follow_that_are_not_wanted(self, open_store: OpenStore) -> None:
-        store = await open_store()
+    async def test_a_page_has_more_where_rows_follow_that_are_not_wanted(self, store: Store) -> None:
         revision = max(row.revision for row in await fill(store, 4))
 
         def keep(row: Row) -> bool:
@@ -180,10 +159,8 @@ class ListingContract:
         assert await ends(1) == (False, "001")
         # Then something lay there that is gone.
         assert [await ends(limit, revision) for limit in (1, 2)] == [(True, "001"), (False, "003")]
-        await store.close()
 
-    async def test_a_page_ends_when_it_holds_enough_bytes(self, open_store: OpenStore) -> None:
-        store = await open_store()
+    async def test_a_page_ends_when_it_holds_enough_bytes(self, store: Store) -> None:
         start = store.revision
         for number in range(10):
             await store.put(Key(BUCKET, "", str(number)), lambda revision: (b"", b"x" * 1000))
@@ -195,10 +172,8 @@ class ListingContract:
         page = await store.list(BUCKET, max_bytes=2500, after=("", "2"), revision=start + 10)
         assert page.rows[0].key.name == "3"
         assert page.more
-        await store.close()
 
-    async def test_a_page_of_chosen_rows_ends_when_it_holds_enough_bytes(self, open_store: OpenStore) -> None:
-        store = await open_store()
+    async def test_a_page_of_chosen_rows_ends_when_it_holds_enough_bytes(self, store: Store) -> None:
         for number in range(10):
             await store.put(Key(BUCKET, "", str(number)), lambda revision: (b"", b"x" * 1000))
         first = await store.list(BUCKET, max_bytes=2500, keep=lambda row: row.key.name != "1")
@@ -216,10 +191,8 @@ class ListingContract:
             assert len(page.rows) == 1
             names += [row.key.name for row in page.rows]
         assert names == ["0", *"23456789"]
-        await store.close()
 
-    async def test_a_list_goes_on_as_it_was(self, open_store: OpenStore) -> None:
-        store = await open_store()
+    async def test_a_list_goes_on_as_it_was(self, store: Store) -> None:
         start = store.revision
         await fill(store, 20)
         every_row = (await store.list(BUCKET)).rows
@@ -241,7 +214,6 @@ class ListingContract:
         assert seen == every_row
         assert (await store.list(BUCKET, revision=revision)).rows == every_row
         assert (await store.list(BUCKET, "ns", revision=start)).rows == []
-        await store.close()
 
     async def test_a_list_of_a_revision_that_is_too_old_is_refused(self, open_store: OpenStore) -> None:
         store = await open_store(window_bytes=10_000)
@@ -258,15 +230,12 @@ class ListingContract:
             await store.list(BUCKET, revision=oldest - 1)
         await store.close()
 
-    async def test_a_list_of_the_future_is_refused(self, open_store: OpenStore) -> None:
-        store = await open_store()
+    async def test_a_list_of_the_future_is_refused(self, store: Store) -> None:
         await store.put(A, saying("x"))
         with pytest.raises(FutureRevision):
             await store.list(BUCKET, revision=store.revision + 1)
-        await store.close()
 
-    async def test_metadata_is_listed_without_bodies(self, open_store: OpenStore) -> None:
-        store = await open_store()
+    async def test_metadata_is_listed_without_bodies(self, store: Store) -> None:
         await fill(store, 3)
         revision = store.revision
         await store.put(Key(BUCKET, "ns", "001"), saying("new"))
@@ -276,4 +245,3 @@ class ListingContract:
         ):
             assert [row.body for row in page.rows] == [b"", b"", b""]
             assert [int(row.meta) for row in page.rows] == [row.revision for row in page.rows]
-        await store.close()

@@ -6,15 +6,14 @@ import asyncio
 
 import pytest
 
-from certwright.kube.store.contract import Compacted, Event, FutureRevision, Key, SlowWatcher
+from certwright.kube.store.contract import Compacted, Event, FutureRevision, Key, SlowWatcher, Store
 from conformance.store_words import BUCKET, A, OpenStore, events_of, row_saying, saying
 
 
 class WatchingContract:
     """`watch`: each event exactly once, in order."""
 
-    async def test_events_say_what_changed_and_what_was_there(self, open_store: OpenStore) -> None:
-        store = await open_store()
+    async def test_events_say_what_changed_and_what_was_there(self, store: Store) -> None:
         start = store.revision
         first = await store.put(A, saying("one"))
         second = await store.put(A, saying("two"))
@@ -25,10 +24,8 @@ class WatchingContract:
             Event(start + 3, gone, second, deleted=True),
         ]
         assert gone == row_saying(A, start + 3, "bye")
-        await store.close()
 
-    async def test_the_past_is_replayed_and_the_present_follows(self, open_store: OpenStore) -> None:
-        store = await open_store()
+    async def test_the_past_is_replayed_and_the_present_follows(self, store: Store) -> None:
         start = store.revision
         for number in range(5):
             await store.put(A, saying(str(number)))
@@ -42,10 +39,8 @@ class WatchingContract:
                 break
         assert revisions == list(range(start + 3, start + 11))
         await asyncio.gather(*writes)
-        await store.close()
 
-    async def test_watches_begun_at_any_moment_miss_and_repeat_nothing(self, open_store: OpenStore) -> None:
-        store = await open_store()
+    async def test_watches_begun_at_any_moment_miss_and_repeat_nothing(self, store: Store) -> None:
         start = store.revision
         watches = []
         writes = [asyncio.ensure_future(store.put(Key(BUCKET, "", str(n)), saying("x"))) for n in range(200)]
@@ -57,10 +52,8 @@ class WatchingContract:
             while len(got) < start + 200 - after:
                 got += [event.revision for event in await watch.next(timeout_s=60) or ()]
             assert got == list(range(after + 1, start + 201))
-        await store.close()
 
-    async def test_a_watch_hears_only_of_its_bucket_and_namespace(self, open_store: OpenStore) -> None:
-        store = await open_store()
+    async def test_a_watch_hears_only_of_its_bucket_and_namespace(self, store: Store) -> None:
         start = store.revision
         keys = [Key(bucket, namespace, "n") for bucket in (BUCKET, "b") for namespace in ("", "x", "y")]
         live = {
@@ -76,12 +69,8 @@ class WatchingContract:
             assert heard == replayed
             expected = [key for key in keys if key.bucket == BUCKET and namespace in (None, key.namespace)]
             assert [event.row.key for event in heard] == expected
-        await store.close()
 
-    async def test_the_position_moves_on_over_what_does_not_concern_the_watch(
-        self, open_store: OpenStore
-    ) -> None:
-        store = await open_store()
+    async def test_the_position_moves_on_over_what_does_not_concern_the_watch(self, store: Store) -> None:
         start = store.revision
         watch = store.watch(BUCKET, after=start)
         assert watch.position == start
@@ -94,7 +83,6 @@ class WatchingContract:
         assert watch.position == start + 1
         assert len(await watch.next() or ()) == 1
         assert watch.position == start + 2
-        await store.close()
 
     async def test_a_watch_from_a_revision_that_is_too_old_is_refused(self, open_store: OpenStore) -> None:
         store = await open_store(window_bytes=10_000)
@@ -110,24 +98,19 @@ class WatchingContract:
         assert [event.revision for event in events] == list(range(oldest + 1, start + 42))
         await store.close()
 
-    async def test_a_watch_from_the_future_is_refused(self, open_store: OpenStore) -> None:
-        store = await open_store()
+    async def test_a_watch_from_the_future_is_refused(self, store: Store) -> None:
         with pytest.raises(FutureRevision):
             store.watch(BUCKET, after=store.revision + 1)
-        await store.close()
 
-    async def test_a_watcher_that_takes_nothing_is_cut_off(self, open_store: OpenStore) -> None:
-        store = await open_store()
+    async def test_a_watcher_that_takes_nothing_is_cut_off(self, store: Store) -> None:
         slow, quick = store.watch(BUCKET, after=store.revision), store.watch(BUCKET, after=store.revision)
         for _ in range(64):
             await store.put(A, lambda revision: (b"", b"x" * (1 << 20)))
             assert await quick.next()
         with pytest.raises(SlowWatcher):
             [batch async for batch in slow]
-        await store.close()
 
-    async def test_writers_go_on_before_the_watchers_that_are_woken(self, open_store: OpenStore) -> None:
-        store = await open_store()
+    async def test_writers_go_on_before_the_watchers_that_are_woken(self, store: Store) -> None:
         start = store.revision
         order: list[str] = []
 
@@ -143,7 +126,6 @@ class WatchingContract:
         await asyncio.sleep(0)
         await asyncio.gather(writer(), task)
         assert order == ["writer", "watcher"]
-        await store.close()
 
     async def test_a_lone_write_is_answered_when_takers_have_it(self, open_store: OpenStore) -> None:
         store = await open_store()
@@ -164,8 +146,7 @@ class WatchingContract:
         assert taken[1:] == [row.revision]
         assert await waiting is None
 
-    async def test_closing_a_watch_ends_it(self, open_store: OpenStore) -> None:
-        store = await open_store()
+    async def test_closing_a_watch_ends_it(self, store: Store) -> None:
         watch = store.watch(BUCKET, after=store.revision)
         waiting = asyncio.ensure_future(watch.next())
         await asyncio.sleep(0)
@@ -175,7 +156,6 @@ class WatchingContract:
         await store.put(A, saying("x"))
         assert await watch.next() is None
         assert [batch async for batch in watch] == []
-        await store.close()
 
     async def test_closing_the_store_ends_watches_after_the_last_event(self, open_store: OpenStore) -> None:
         store = await open_store()
@@ -186,8 +166,7 @@ class WatchingContract:
         assert [[event.revision for event in batch] async for batch in watch] == [[start + 1]]
         assert await watch.next() is None
 
-    async def test_a_wait_for_events_that_is_cancelled_loses_none(self, open_store: OpenStore) -> None:
-        store = await open_store()
+    async def test_a_wait_for_events_that_is_cancelled_loses_none(self, store: Store) -> None:
         watch = store.watch(BUCKET, after=store.revision)
         waiting = asyncio.ensure_future(watch.next())
         await asyncio.sleep(0)
@@ -195,4 +174,3 @@ class WatchingContract:
         await asyncio.gather(waiting, return_exceptions=True)
         await store.put(A, saying("x"))
         assert len(await watch.next(timeout_s=60) or ()) == 1
-        await store.close()
