@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from certwright.kube.store.etcd.client import Access
+from certwright.kube.store.etcd.client import Access, EtcdClient
 from certwright.kube.store.etcd.store import EtcdStore, open_etcd
 from certwright.kube.store.sqlite.store import SqliteStore, open_sqlite
 
@@ -30,3 +30,13 @@ async def opened_file(path: Path, **options: Any) -> AsyncIterator[SqliteStore]:
         yield store
     finally:
         await store.close()
+
+
+@asynccontextmanager
+async def asking(access: Access) -> AsyncIterator[EtcdClient]:
+    """A client of etcd itself, closed in the end."""
+    client = EtcdClient(access)
+    try:
+        yield client
+    finally:
+        await client.close()

@@ -13,7 +13,7 @@ import pytest
 from certwright.kube.store.backup_file import Dump
 from certwright.kube.store.contract import Changed, DamagedRow, Key, Missing, Row, Store
 from certwright.kube.store.etcd.backup import dump_etcd
-from certwright.kube.store.etcd.client import Access, EtcdClient
+from certwright.kube.store.etcd.client import Access
 from certwright.kube.store.etcd.messages import RANGE, TXN, RangeRequest, TxnRequest, put_op
 from certwright.kube.store.etcd.rows import Layout
 from certwright.kube.store.etcd.store import open_etcd
@@ -21,6 +21,7 @@ from certwright.kube.store.key_rotation import Sealed
 from certwright.kube.store.sqlite.backup import dump_sqlite
 from certwright.kube.store.sqlite.store import open_sqlite
 from conformance.store_words import saying
+from kube.store.opening import asking
 from support.etcd import Etcd
 from support.sealed import SECRETS, Keys, seal_with
 
@@ -80,11 +81,10 @@ def etcd_below(etcd: Etcd, prefix: str) -> Disk:
     access, keys = Access((etcd.member,)), Keys()
 
     async def harm(key: Key, part: str) -> None:
-        client = EtcdClient(access)
-        where = Layout(prefix).keys(key)[part == BODY]
-        (kept,) = (await client.call(RANGE, RangeRequest(key=where))).kvs
-        await client.call(TXN, TxnRequest(success=[put_op(where, _flip(kept.value))]))
-        await client.close()
+        async with asking(access) as client:
+            where = Layout(prefix).keys(key)[part == BODY]
+            (kept,) = (await client.call(RANGE, RangeRequest(key=where))).kvs
+            await client.call(TXN, TxnRequest(success=[put_op(where, _flip(kept.value))]))
 
     return Disk(
         lambda: open_etcd(access, seal=seal_with(keys), check=check, prefix=prefix, compact_every_s=0),

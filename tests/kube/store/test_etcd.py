@@ -41,7 +41,7 @@ from certwright.kube.store.fanout import Fanout
 from certwright.kube.store.log import EventLog
 from conformance.store_words import BUCKET, A, count_up, events_of, holding, saying
 from kube.store.answers import no_answer
-from kube.store.opening import opened
+from kube.store.opening import asking, opened
 from support.etcd import MAX_REQUEST_BYTES, Etcd, running_etcd
 from support.programs import free_port
 
@@ -217,10 +217,9 @@ class TestLostAnswers:
             *[no_answer(grpc.StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded")] * 100,
         ]
         monkeypatch.setattr(EtcdClient, "_call_member", AsyncMock(side_effect=words))
-        client = EtcdClient(replace(at("127.0.0.1:1"), patience_s=0.2))
-        with pytest.raises(Unavailable, match="cannot be reached"):
-            await client.call(STATUS, StatusRequest())
-        await client.close()
+        async with asking(replace(at("127.0.0.1:1"), patience_s=0.2)) as client:
+            with pytest.raises(Unavailable, match="cannot be reached"):
+                await client.call(STATUS, StatusRequest())
 
 
 class Told(EtcdClient):
@@ -406,8 +405,7 @@ class TestCompaction:
     """Old revisions go; nothing else does."""
 
     async def test_one_server_at_a_time_compacts(self, etcd: Etcd) -> None:
-        client = EtcdClient(at(etcd.member))
-        async with servers(etcd, 1) as (store,):
+        async with asking(at(etcd.member)) as client, servers(etcd, 1) as (store,):
             key = b"/test/compaction/%d" % next(_prefixes)
             one, other = (Compaction(client, key) for _ in range(2))
             assert (await one.look(), await other.look()) == (0, 0)
@@ -417,7 +415,6 @@ class TestCompaction:
                 compacted = await one.look()
                 assert compacted >= seen - 2
                 assert await other.look() == 0
-        await client.close()
 
     async def test_a_list_that_was_compacted_away_is_refused_with_what_is_left(self, etcd: Etcd) -> None:
         async with servers(etcd, 1) as (store,):
@@ -486,10 +483,9 @@ class TestRefusals:
 
     async def test_what_no_certwright_wrote_is_named(self, etcd: Etcd) -> None:
         async with servers(etcd, 1, prefix="/strange") as (store,):
-            client = EtcdClient(at(etcd.member))
-            meta_key, _ = Layout("/strange").keys(A)
-            await client.call(TXN, TxnRequest(success=[put_op(meta_key, b"{}")]))
-            await client.close()
+            async with asking(at(etcd.member)) as client:
+                meta_key, _ = Layout("/strange").keys(A)
+                await client.call(TXN, TxnRequest(success=[put_op(meta_key, b"{}")]))
             with pytest.raises(Damaged, match="ns/a of things cannot be read"):
                 await store.get(A)
 

@@ -7,9 +7,6 @@ import base64
 import hashlib
 import itertools
 import os
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from typing import Any
 
 import pytest
 
@@ -28,7 +25,8 @@ from certwright.kube.store.etcd.messages import (
     put_op,
 )
 from certwright.kube.store.etcd.rows import FORMAT, PLAIN_FORMAT, SPLIT_FORMAT, UNFINISHED, Layout
-from certwright.kube.store.etcd.store import EtcdStore, open_etcd
+from certwright.kube.store.etcd.store import open_etcd
+from kube.store.opening import asking, opened
 from support.etcd import Etcd
 from support.sealed import SECRETS, Keys, seal_with
 
@@ -72,26 +70,6 @@ def saying(body: bytes = BODY) -> Encode:
 def at(etcd: Etcd) -> Access:
     """On a machine that may be slow."""
     return Access((etcd.member,), patience_s=120.0)
-
-
-@asynccontextmanager
-async def opened(etcd: Etcd, prefix: str, **options: Any) -> AsyncIterator[EtcdStore]:
-    """The store of one server."""
-    store = await open_etcd(at(etcd), prefix=prefix, compact_every_s=0, **options)
-    try:
-        yield store
-    finally:
-        await store.close()
-
-
-@asynccontextmanager
-async def asking(etcd: Etcd) -> AsyncIterator[EtcdClient]:
-    """A client of etcd itself."""
-    client = EtcdClient(at(etcd))
-    try:
-        yield client
-    finally:
-        await client.close()
 
 
 async def value(client: EtcdClient, key: bytes) -> bytes | None:
@@ -158,7 +136,7 @@ class TestRows:
 
     async def test_they_are_compressed_and_read_as_they_were_written(self, etcd: Etcd) -> None:
         prefix = next(_prefixes)
-        async with opened(etcd, prefix) as store, asking(etcd) as client:
+        async with opened(at(etcd), prefix=prefix) as store, asking(at(etcd)) as client:
             row = await store.put(A, saying())
             assert await is_compressed(client, prefix, A)
             assert await store.get(A) == row
@@ -168,7 +146,10 @@ class TestRows:
 
     async def test_sealed_rows_are_compressed_before_they_are_sealed(self, etcd: Etcd) -> None:
         prefix, key = next(_prefixes), Key(SECRETS, "ns", "a")
-        async with opened(etcd, prefix, seal=seal_with(Keys())) as store, asking(etcd) as client:
+        async with (
+            opened(at(etcd), prefix=prefix, seal=seal_with(Keys())) as store,
+            asking(at(etcd)) as client,
+        ):
             row = await store.put(key, saying(bytes(10_000)))
             kept = await value(client, Layout(prefix).keys(key)[1])
             assert kept is not None
@@ -178,7 +159,7 @@ class TestRows:
 
     async def test_a_damaged_row_affects_only_itself(self, etcd: Etcd) -> None:
         prefix = next(_prefixes)
-        async with opened(etcd, prefix) as store, asking(etcd) as client:
+        async with opened(at(etcd), prefix=prefix) as store, asking(at(etcd)) as client:
             await store.put(A, saying())
             row = await store.put(B, saying())
             body = Layout(prefix).keys(A)[1]
@@ -195,29 +176,29 @@ class TestUpgrade:
 
     async def test_it_keeps_its_format_until_that_is_requested(self, etcd: Etcd) -> None:
         prefix = next(_prefixes)
-        async with asking(etcd) as client:
+        async with asking(at(etcd)) as client:
             await make_old_store(client, prefix)
-            async with opened(etcd, prefix) as store:
+            async with opened(at(etcd), prefix=prefix) as store:
                 first = await store.put(A, saying())
                 assert await value(client, Layout(prefix).keys(A)[1]) == BODY
-            async with opened(etcd, prefix, upgrade_format=True) as store:
+            async with opened(at(etcd), prefix=prefix, upgrade_format=True) as store:
                 second = await store.put(B, saying())
                 assert await is_compressed(client, prefix, B)
                 assert await value(client, Layout(prefix).keys(A)[1]) == BODY
                 assert (await store.list(THINGS)).rows == [first, second]
-            async with opened(etcd, prefix) as store:
+            async with opened(at(etcd), prefix=prefix) as store:
                 assert (await store.list(THINGS)).rows == [first, second]
                 await store.put(A, saying())
                 assert await is_compressed(client, prefix, A)
 
     async def test_servers_of_this_version_follow_and_lose_nothing(self, etcd: Etcd) -> None:
         prefix = next(_prefixes)
-        async with asking(etcd) as client:
+        async with asking(at(etcd)) as client:
             await make_old_store(client, prefix)
-            async with opened(etcd, prefix) as one, opened(etcd, prefix) as other:
+            async with opened(at(etcd), prefix=prefix) as one, opened(at(etcd), prefix=prefix) as other:
                 watch = other.watch(THINGS, after=other.revision)
                 rows = [await one.put(A, saying())]
-                async with opened(etcd, prefix, upgrade_format=True) as third:
+                async with opened(at(etcd), prefix=prefix, upgrade_format=True) as third:
                     rows.append(await third.put(B, saying()))
                     assert await one.get(B) == await other.get(B) == rows[-1]
                     rows.append(await one.put(C, saying()))
@@ -235,10 +216,10 @@ class TestUpgrade:
         # They take the deletion of `format` for an emptied store, and end (test_etcd_lost.py); what follows
         # they refuse (test_etcd.py, TestRefusals).
         prefix = next(_prefixes)
-        async with asking(etcd) as client:
+        async with asking(at(etcd)) as client:
             await make_old_store(client, prefix)
             begun = (await client.call(RANGE, RangeRequest(key=b"x"))).header.revision
-            async with opened(etcd, prefix, upgrade_format=True) as store:
+            async with opened(at(etcd), prefix=prefix, upgrade_format=True) as store:
                 await store.put(A, saying())
             history = []
             create = WatchCreateRequest(
@@ -256,10 +237,10 @@ class TestUpgrade:
     async def test_one_that_was_interrupted_is_completed(self, etcd: Etcd) -> None:
         prefix = next(_prefixes)
         layout = Layout(prefix)
-        async with asking(etcd) as client:
+        async with asking(at(etcd)) as client:
             half = [delete_op(layout.format), put_op(layout.upgrade, FORMAT)]
             await client.call(TXN, TxnRequest(success=half))
-            async with opened(etcd, prefix) as store:
+            async with opened(at(etcd), prefix=prefix) as store:
                 await store.put(A, saying())
                 assert await is_compressed(client, prefix, A)
             assert await value(client, layout.format) == FORMAT
@@ -267,7 +248,7 @@ class TestUpgrade:
 
     async def test_a_server_ends_when_a_backup_replaces_its_store(self, etcd: Etcd) -> None:
         prefix = next(_prefixes)
-        async with opened(etcd, prefix) as store, asking(etcd) as client:
+        async with opened(at(etcd), prefix=prefix) as store, asking(at(etcd)) as client:
             await client.call(TXN, TxnRequest(success=[put_op(Layout(prefix).format, UNFINISHED)]))
             async with asyncio.timeout(60):
                 error: StoreError = await store.wait_lost()
@@ -278,7 +259,7 @@ class TestUpgrade:
 
     async def test_a_store_with_contents_on_other_etcds_is_refused_with_the_way_out(self, etcd: Etcd) -> None:
         prefix = next(_prefixes)
-        async with asking(etcd) as client:
+        async with asking(at(etcd)) as client:
             await client.call(TXN, TxnRequest(success=[put_op(Layout(prefix).format, SPLIT_FORMAT)]))
         with pytest.raises(Damaged, match="run `certwright backup` with the release before"):
             await open_etcd(at(etcd), prefix=prefix)

@@ -10,12 +10,13 @@ import pytest
 
 from certwright.kube.store.contract import Damaged, Lost, StoreError
 from certwright.kube.store.etcd.backup import refilling
-from certwright.kube.store.etcd.client import Access, EtcdClient
+from certwright.kube.store.etcd.client import Access
 from certwright.kube.store.etcd.messages import TXN, TxnRequest, delete_op
 from certwright.kube.store.etcd.rows import Layout
 from certwright.kube.store.etcd.store import EtcdStore, open_etcd
 from certwright.kube.store.mark import MarkFile
 from conformance.store_words import A, B, saying
+from kube.store.opening import asking
 from support.etcd import Etcd
 from support.sealed import Keys, seal_with
 
@@ -54,10 +55,9 @@ async def store(own: Etcd, marks: MarkFile) -> AsyncIterator[EtcdStore]:
 
 async def wipe(etcd: Etcd) -> None:
     """Delete all keys of the store, as `etcdctl del --prefix` does."""
-    client = EtcdClient(Access((etcd.member,)))
-    root = Layout(PREFIX).root
-    await client.call(TXN, TxnRequest(success=[delete_op(root.begin, root.end)]))
-    await client.close()
+    async with asking(Access((etcd.member,))) as client:
+        root = Layout(PREFIX).root
+        await client.call(TXN, TxnRequest(success=[delete_op(root.begin, root.end)]))
 
 
 def replace(etcd: Etcd, folder: Path) -> None:

@@ -13,11 +13,12 @@ import pytest
 
 from certwright.kube.apiserver.paths import DECRYPT, Encryption, Health
 from certwright.kube.store.contract import Damaged, Key, Unavailable
-from certwright.kube.store.etcd.client import Access, EtcdClient
+from certwright.kube.store.etcd.client import Access
 from certwright.kube.store.etcd.messages import TXN, TxnRequest, put_op
 from certwright.kube.store.etcd.rows import PLAIN_FORMAT, Layout
 from certwright.kube.store.etcd.store import EtcdStore, open_etcd
 from certwright.kube.store.keyring import KEY_BYTES, WrongKey
+from kube.store.opening import asking
 from support.etcd import Etcd, running_etcd
 from support.sealed import SECRETS, Keys, seal_with
 
@@ -87,10 +88,9 @@ async def warnings_of(store: EtcdStore) -> str:
 async def test_etcds_files_show_nothing(tmp_path: Path, keys: Keys) -> None:
     with running_etcd(tmp_path) as etcd:
         # Compressed, they would show nothing in any case.
-        client = EtcdClient(Access((etcd.member,), patience_s=120.0))
-        formats = [put_op(Layout(prefix).format, PLAIN_FORMAT) for prefix in ("/shown", "/other")]
-        await client.call(TXN, TxnRequest(success=formats))
-        await client.close()
+        async with asking(Access((etcd.member,), patience_s=120.0)) as client:
+            formats = [put_op(Layout(prefix).format, PLAIN_FORMAT) for prefix in ("/shown", "/other")]
+            await client.call(TXN, TxnRequest(success=formats))
         async with serving(etcd, keys, "/shown") as store:
             await write(store, "ns", 20)
             await store.put(Key("things", "", "plain"), lambda revision: (b"", b"plain as day"))

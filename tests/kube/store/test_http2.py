@@ -32,7 +32,7 @@ from certwright.kube.store.etcd.messages import (
     put_op,
 )
 from conformance.store_words import BUCKET, holding
-from kube.store.opening import opened
+from kube.store.opening import asking, opened
 from kube.store.test_etcd import at
 from support.etcd import Etcd
 from support.programs import free_port
@@ -53,38 +53,35 @@ async def value_of(client: EtcdClient, key: bytes) -> bytes:
 
 
 async def test_many_calls_share_a_connection_and_each_gets_its_own_response(etcd: Etcd) -> None:
-    client = EtcdClient(at(etcd.member))
-    values = {b"/unary/%d" % number: b"%d" % number * (number * 40) for number in range(300)}
-    await asyncio.gather(*(put(client, key, value) for key, value in values.items()))
-    read = await asyncio.gather(*(value_of(client, key) for key in values))
-    assert read == list(values.values())
-    assert not client._channels
-    assert len(client._unary._connections) == 1
-    await client.close()
+    async with asking(at(etcd.member)) as client:
+        values = {b"/unary/%d" % number: b"%d" % number * (number * 40) for number in range(300)}
+        await asyncio.gather(*(put(client, key, value) for key, value in values.items()))
+        read = await asyncio.gather(*(value_of(client, key) for key in values))
+        assert read == list(values.values())
+        assert not client._channels
+        assert len(client._unary._connections) == 1
 
 
 async def test_long_requests_go_another_way_and_long_responses_do_not(etcd: Etcd) -> None:
-    client = EtcdClient(at(etcd.member))
-    value = b"x" * (5 << 20)
-    await put(client, b"/unary/long", value)
-    assert client._channels
-    async with _connected(Peer.of(etcd.member, None)) as connection:
-        response = await connection.call(
-            RANGE.path, (), RangeRequest(key=b"/unary/long").SerializeToString(), PATIENCE_S
-        )
-    assert RANGE.response.FromString(response).kvs[0].value == value
-    await client.close()
+    async with asking(at(etcd.member)) as client:
+        value = b"x" * (5 << 20)
+        await put(client, b"/unary/long", value)
+        assert client._channels
+        async with _connected(Peer.of(etcd.member, None)) as connection:
+            response = await connection.call(
+                RANGE.path, (), RangeRequest(key=b"/unary/long").SerializeToString(), PATIENCE_S
+            )
+        assert RANGE.response.FromString(response).kvs[0].value == value
 
 
 async def test_the_reason_of_an_error_is_known(etcd: Etcd) -> None:
-    client = EtcdClient(at(etcd.member))
-    await value_of_nothing(client)
-    with pytest.raises(TooLarge, match="max-request-bytes"):
-        await put(client, b"/unary/huge", b"x" * (9 << 20))
-    operations = [put_op(b"/unary/%d" % number, b"") for number in range(129)]
-    with pytest.raises(Unavailable, match="too many operations"):
-        await client.call(TXN, TxnRequest(success=operations))
-    await client.close()
+    async with asking(at(etcd.member)) as client:
+        await value_of_nothing(client)
+        with pytest.raises(TooLarge, match="max-request-bytes"):
+            await put(client, b"/unary/huge", b"x" * (9 << 20))
+        operations = [put_op(b"/unary/%d" % number, b"") for number in range(129)]
+        with pytest.raises(Unavailable, match="too many operations"):
+            await client.call(TXN, TxnRequest(success=operations))
 
 
 async def value_of_nothing(client: EtcdClient) -> None:
@@ -94,11 +91,10 @@ async def value_of_nothing(client: EtcdClient) -> None:
 async def test_where_only_grpc_reaches_etcd_calls_use_it(etcd: Etcd, monkeypatch: pytest.MonkeyPatch) -> None:
     dead = Peer("127.0.0.1", free_port())
     monkeypatch.setattr(Peer, "of", lambda *_: dead)
-    client = EtcdClient(Access((etcd.member,)))
-    await value_of_nothing(client)
-    assert not client._unary.takes(b"")
-    await value_of_nothing(client)
-    await client.close()
+    async with asking(Access((etcd.member,))) as client:
+        await value_of_nothing(client)
+        assert not client._unary.takes(b"")
+        await value_of_nothing(client)
 
 
 class ScriptedPeer:
@@ -281,19 +277,20 @@ async def test_a_watch_of_large_and_many_values_arrives_whole(
     etcd: Etcd, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(http2, "_WINDOW", 1 << 20)
-    client = EtcdClient(at(etcd.member))
-    values = [b"%d" % number * (1 << 18) for number in range(8)] + [b"%d" % number for number in range(500)]
-    async with responses(watching(etcd)) as stream:
-        (created,) = await anext(stream)
-        assert WATCH.response.FromString(created).created
-        for value in values:
-            await client.call(TXN, TxnRequest(success=[put_op(b"/stream", value)]))
-        seen: list[bytes] = []
-        while len(seen) < len(values):
-            answers = map(WATCH.response.FromString, await anext(stream))
-            seen += [event.kv.value for answer in answers for event in answer.events]
-    assert seen == values
-    await client.close()
+    async with asking(at(etcd.member)) as client:
+        values = [b"%d" % number * (1 << 18) for number in range(8)] + [
+            b"%d" % number for number in range(500)
+        ]
+        async with responses(watching(etcd)) as stream:
+            (created,) = await anext(stream)
+            assert WATCH.response.FromString(created).created
+            for value in values:
+                await client.call(TXN, TxnRequest(success=[put_op(b"/stream", value)]))
+            seen: list[bytes] = []
+            while len(seen) < len(values):
+                answers = map(WATCH.response.FromString, await anext(stream))
+                seen += [event.kv.value for answer in answers for event in answer.events]
+        assert seen == values
 
 
 async def test_the_store_follows_etcd_without_grpc(etcd: Etcd) -> None:
@@ -382,8 +379,7 @@ async def test_where_only_grpc_reaches_etcd_watches_use_it(
     etcd: Etcd, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(http2, "_PREFACE", b"GET / HTTP/1.1\r\n\r\n")
-    client = EtcdClient(Access((etcd.member,)))
-    async with aclosing(client.watch(WatchCreateRequest(key=b"/stream"))) as answers:
-        assert (await anext(answers))[0].created
-    assert not client._streams
-    await client.close()
+    async with asking(Access((etcd.member,))) as client:
+        async with aclosing(client.watch(WatchCreateRequest(key=b"/stream"))) as answers:
+            assert (await anext(answers))[0].created
+        assert not client._streams
