@@ -17,7 +17,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from certwright.cli.importing import certbot as reader
+from certwright.cli.importing import programs
 from certwright.cli.importing.objects import AcmeDefaults, Place, plan_of
 from certwright.cli.main import program
 from certwright.pki.keys import load_private_jwk, load_private_key, public_key_der
@@ -87,7 +87,7 @@ def test_what_the_server_refuses_leaves_nothing_behind(cli: Cli, namespace: str)
 
 
 def test_each_name_keeps_its_own_web_root() -> None:
-    contents = reader.read(FOLDERS / "certbot", datetime.now(UTC))
+    contents = programs.read_certbot(FOLDERS / "certbot", datetime.now(UTC))
     plan = plan_of(contents, Place(namespace="default"), AcmeDefaults())
     (issuer,) = (manifest for manifest in plan.objects if manifest["kind"] == "Issuer")
     assert issuer["spec"]["acme"]["solvers"] == [
@@ -213,7 +213,9 @@ def test_when_certbot_renews(certbot: Path, text: str, expected: str) -> None:
         path.read_text().replace("# renew_before_expiry = 30 days", f"renew_before_expiry = {text}")
     )
     assert expected in dry_run("certbot", str(certbot)).out
-    plan = plan_of(reader.read(certbot, datetime.now(UTC)), Place(namespace="default"), AcmeDefaults())
+    plan = plan_of(
+        programs.read_certbot(certbot, datetime.now(UTC)), Place(namespace="default"), AcmeDefaults()
+    )
     first, second = (
         manifest["spec"].get("renewBefore") for manifest in plan.objects if manifest["kind"] == "Certificate"
     )

@@ -8,9 +8,10 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import click
 
@@ -20,6 +21,7 @@ from certwright.cli.access import DEFAULT_DATA_DIR
 from certwright.cli.errors import Failed, report_warning
 from certwright.cli.flags import directory, file, flag
 from certwright.kit import logs
+from certwright.kit.service_manager import ServiceManager
 
 _log = logging.getLogger(__name__)
 
@@ -27,7 +29,16 @@ _CLOSE_S = 1.8
 """The rest of the two seconds within which Ctrl-C has to end the program."""
 
 T = TypeVar("T")
-Closer = Callable[[], Awaitable[None]]
+
+
+class Component(Protocol):
+    """What a long-running command runs."""
+
+    async def wait_failed(self) -> BaseException:
+        """Return when a task that must never end has ended, with the reason."""
+
+    async def close(self) -> None:
+        """Stop it."""
 
 
 DATA_DIR = directory(
@@ -88,6 +99,8 @@ class Stop:
         self.event = asyncio.Event()
         self.signal: signal.Signals | None = None
         self.reload: Callable[[], str] = lambda: "nothing to reload"
+        # Before anything is started: child processes must not report for this one.
+        self._service = ServiceManager()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._signalled, number)
@@ -103,55 +116,50 @@ class Stop:
         self.signal = number
         self.event.set()
 
-    async def unless_stopped(self, start: Coroutine[Any, Any, T]) -> T | None:
-        """The result of `start`; None if a signal came first, which cancels it. Raises what it raises."""
-        starting = asyncio.ensure_future(start)
-        asked = asyncio.ensure_future(self.event.wait())
+    async def unless_stopped(self, work: Coroutine[Any, Any, T]) -> T | None:
+        """The result of `work`; None if a signal came first, which cancels it. Raises what it raises."""
+        working, stopped = asyncio.ensure_future(work), asyncio.ensure_future(self.event.wait())
         try:
-            await asyncio.wait((starting, asked), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((working, stopped), return_when=asyncio.FIRST_COMPLETED)
+            if working.done():
+                return working.result()
         finally:
-            asked.cancel()
-        if not starting.done():
-            starting.cancel()
-            await asyncio.wait((starting,), timeout=_CLOSE_S)
-        if not starting.done() or starting.cancelled():
-            return None
-        return starting.result()
+            working.cancel()
+            stopped.cancel()
+        await asyncio.wait((working,), timeout=_CLOSE_S)
+        # It may have ended nevertheless.
+        return working.result() if working.done() and not working.cancelled() else None
 
-    async def wait_or(self, failed: Coroutine[Any, Any, BaseException]) -> None:
-        """Return on a signal. Raises `Failed` if `failed` reports first that a task has died."""
-        broken = asyncio.ensure_future(failed)
-        asked = asyncio.ensure_future(self.event.wait())
+    @asynccontextmanager
+    async def ending(self, component: Component, logger: logging.Logger) -> AsyncIterator[ServiceManager]:
+        """Close the component after the block, within the shutdown time; the value is the service manager."""
+        alive = asyncio.ensure_future(self._service.keep_alive())
         try:
-            await asyncio.wait((broken, asked), return_when=asyncio.FIRST_COMPLETED)
-            if broken.done() and not asked.done():
-                raise Failed(f"a component has stopped working: {broken.result()}")
+            yield self._service
         finally:
-            broken.cancel()
-            asked.cancel()
+            alive.cancel()
+            reason = self.signal.name if self.signal else "failure" if sys.exc_info()[0] else "done"
+            logs.event(logger, logging.INFO, "stopping", subject="process", reason=reason)
+            self._service.stopping()
+            try:
+                async with asyncio.timeout(_CLOSE_S):
+                    await component.close()
+            except TimeoutError:
+                report_warning(
+                    f"shutdown did not complete within {_CLOSE_S} s; acknowledged writes are safe, the rest "
+                    "is dropped"
+                )
+
+    async def wait(self, component: Component) -> None:
+        """Return on a signal. Raises `Failed` if a task of the component dies first."""
+        error = await self.unless_stopped(component.wait_failed())
+        if error is not None and not self.event.is_set():
+            raise Failed(f"a component has stopped working: {error}")
 
 
 def log_started(logger: logging.Logger, **values: logs.Value) -> None:
     """Log the start of a long-running command."""
     logs.event(logger, logging.INFO, "started", subject="process", version=__version__, **values)
-
-
-def log_stopping(logger: logging.Logger, stop: Stop) -> None:
-    """Log the stop of a long-running command, with its reason."""
-    reason = stop.signal.name if stop.signal is not None else "failure" if sys.exc_info()[0] else "done"
-    logs.event(logger, logging.INFO, "stopping", subject="process", reason=reason)
-
-
-async def close(closer: Closer) -> None:
-    """Stop what is running, within the shutdown time."""
-    try:
-        async with asyncio.timeout(_CLOSE_S):
-            await closer()
-    except TimeoutError:
-        report_warning(
-            f"shutdown did not complete within {_CLOSE_S} s; acknowledged writes are safe, the rest is "
-            "dropped"
-        )
 
 
 def leave(status: int = 0) -> None:

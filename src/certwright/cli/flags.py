@@ -72,6 +72,18 @@ class Flag:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """An argument among the flags of a group. `settings` are click's."""
+
+    metavar: str | None
+    settings: dict[str, Any]
+
+    def option(self, parameter: str) -> Decorator:
+        """Add the argument to a command, as that parameter."""
+        return click.argument(parameter, metavar=self.metavar, **self.settings)
+
+
 def flag(
     name: str,
     text: str,
@@ -118,9 +130,10 @@ def seconds(name: str, text: str, *, default: str) -> Any:
     return flag(name, text, metavar="TIME", default=default, parse=parse_timeout)
 
 
-def file(name: str, text: str, *, parse: Callable[[Path | None], Any] | None = None) -> Any:
+def file(name: str, text: str, *, exists: bool = False, **settings: Any) -> Any:
     """The path of a file."""
-    return flag(name, text, metavar="FILE", type=click.Path(path_type=Path, dir_okay=False), parse=parse)
+    kind = click.Path(path_type=Path, dir_okay=False, exists=exists)
+    return flag(name, text, metavar="FILE", type=kind, **settings)
 
 
 def directory(name: str, text: str, *, default: Path | None = None) -> Any:
@@ -129,11 +142,16 @@ def directory(name: str, text: str, *, default: Path | None = None) -> Any:
     return flag(name, text, metavar="DIR", type=kind, default=default)
 
 
+def argument(*, metavar: str | None = None, **settings: Any) -> Any:
+    """An argument of a command: it has no flag, and no help of its own."""
+    return field(metadata={"flag": Argument(metavar, settings)})
+
+
 def removed(name: str, advice: str) -> Any:
     """A former flag, accepted for one release with a warning; no part of the group's values."""
 
     def warn(value: str | None) -> None:
-        if value:
+        if value is not None:
             report_warning(f"{name} no longer has any effect{advice}")
 
     text = "Has no effect any more; accepted for one release."
@@ -147,7 +165,7 @@ def group(kind: type) -> Any:
     return field(metadata={"group": kind})
 
 
-def flags_of(kind: type) -> Iterator[tuple[str, Flag]]:
+def flags_of(kind: type) -> Iterator[tuple[str, Flag | Argument]]:
     """The flags of a group and of the groups in it, in their order, each with its parameter."""
     for each in fields(kind):
         if (inner := each.metadata.get("group")) is not None:

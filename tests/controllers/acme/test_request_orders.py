@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from certwright.cli.importing import dehydrated, objects
+from certwright.cli.importing import objects, programs
 from certwright.cli.importing.model import LISTENER
 from certwright.kube.api import conditions
 from certwright.kube.api.core import SECRETS
@@ -175,7 +175,7 @@ async def imported(pebble: Pebble, tmp_path: Path) -> tuple[str, objects.Plan]:
     """The URL of an account, and what is imported of it and its certificate."""
     async with acme_world(pebble) as world:
         account = await folder_of(world, tmp_path)
-    found = dehydrated.read(tmp_path, datetime.now(UTC), None)
+    found = programs.read_dehydrated(tmp_path, datetime.now(UTC), None)
     defaults = objects.AcmeDefaults(ca_bundle=pebble.ca_bundle, solver=LISTENER)
     return account, objects.plan_of(found, PLACE, defaults)
 

@@ -24,7 +24,6 @@ from certwright.cli.configuration import Configured
 from certwright.cli.errors import Failed
 from certwright.cli.flags import ANY_ADDRESS, flag_options, values_of
 from certwright.cli.options import ServerOptions, server_options
-from certwright.kit.service_manager import ServiceManager
 from certwright.kube.api.naming import random_suffix
 from certwright.kube.client.kubeconfig import ClusterAccess
 
@@ -140,7 +139,7 @@ async def _work(
     metrics: metrics_flags.MetricsFlags,
     log: daemon.LogFlags,
 ) -> None:
-    stop, service = daemon.Stop(), ServiceManager()
+    stop = daemon.Stop()
     try:
         transport = access.connect(target.choice, target.cluster_access)
         running = await stop.unless_stopped(lazy.app.start_controllers(transport, options, cluster=cluster))
@@ -148,18 +147,12 @@ async def _work(
         raise Failed(str(error)) from error
     if running is None:
         return
-    try:
+    async with stop.ending(running, _log) as service:
         await _serve_metrics(running, metrics, log)
         reporting = asyncio.ensure_future(_report_leading(running, str(target), log))
         daemon.log_started(_log, server=target.cluster_access.server)
         service.ready(f"controllers of {target.cluster_access.server}")
-        alive = asyncio.ensure_future(service.keep_alive())
         try:
-            await stop.wait_or(running.wait_failed())
+            await stop.wait(running)
         finally:
-            alive.cancel()
             reporting.cancel()
-    finally:
-        daemon.log_stopping(_log, stop)
-        service.stopping()
-        await daemon.close(running.close)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import click
-import msgspec
 from msgspec.structs import replace
 
 from certwright.cli.access import Session, session
 from certwright.cli.diagnosis import OUR_GROUP, SETS_GROUP
 from certwright.cli.errors import AlreadyReported, Failed, report_error, report_warning
-from certwright.cli.flags import gathered
+from certwright.cli.flags import argument, flag, flag_options
 from certwright.cli.format import echo, print_content, reference
 from certwright.cli.options import Folder, ServerOptions, Words, asynchronous, namespaced_server_options
 from certwright.cli.related import CERTIFICATES, CLUSTER_ISSUERS, ISSUERS, get_or_none
@@ -28,31 +28,64 @@ _GROUPS = {
 ISSUER_KINDS = tuple(_GROUPS)
 
 
-class NewCertificate(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewCertificate:
     """The options of `create certificate`. None: not given. Durations are Go's, e.g. `2160h`."""
 
-    name: str
-    dns: tuple[str, ...] = ()
-    ip: tuple[str, ...] = ()
-    uri: tuple[str, ...] = ()
-    email: tuple[str, ...] = ()
-    common_name: str | None = None
-    issuer: str
-    kind: str | None = None
-    secret: str | None = None
-    duration: str | None = None
-    renew_before: str | None = None
-    usage: tuple[str, ...] = ()
+    name: str = argument()
+    dns: tuple[str, ...] = flag("--dns", "A DNS name; may be repeated.", metavar="NAME", multiple=True)
+    ip: tuple[str, ...] = flag("--ip", "An IP address; may be repeated.", metavar="ADDRESS", multiple=True)
+    uri: tuple[str, ...] = flag(
+        "--uri", "A URI, e.g. a SPIFFE ID; may be repeated.", metavar="URI", multiple=True
+    )
+    email: tuple[str, ...] = flag(
+        "--email", "An e-mail address; may be repeated.", metavar="ADDRESS", multiple=True
+    )
+    common_name: str | None = flag(
+        "--common-name", "The common name of the subject; without it none.", metavar="TEXT"
+    )
+    issuer: str = flag("--issuer", "The issuer that signs.", metavar="NAME", required=True)
+    kind: str | None = flag(
+        "--kind",
+        "Issuer, ClusterIssuer, IssuerSet or ClusterIssuerSet; without it Issuer, or ClusterIssuer where "
+        "only that exists.",
+        metavar="KIND",
+        type=Words(ISSUER_KINDS),
+    )
+    secret: str | None = flag(
+        "--secret", "The Secret for key and certificate; without it NAME-tls.", metavar="NAME"
+    )
+    duration: str | None = flag(
+        "--duration", "How long it is valid, e.g. 2160h; without it 90 days.", metavar="TIME"
+    )
+    renew_before: str | None = flag(
+        "--renew-before", "How long before its end it is renewed; without it a third.", metavar="TIME"
+    )
+    usage: tuple[str, ...] = flag(
+        "--usage",
+        "What the key may be used for, e.g. `client auth`; may be repeated; without it digital signature and "
+        "key encipherment.",
+        metavar="USAGE",
+        multiple=True,
+    )
 
 
-class NewCa(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewCa:
     """The options of `create ca`. None: not given."""
 
-    name: str
-    common_name: str | None = None
-    duration: str = "87600h"
-    secret: str | None = None
-    cluster: bool = False
+    name: str = argument()
+    common_name: str | None = flag(
+        "--common-name", "The common name of the CA; without it NAME.", metavar="TEXT"
+    )
+    duration: str = flag("--duration", "How long the CA is valid.", metavar="TIME", default="87600h")
+    secret: str | None = flag("--secret", "The Secret for the CA's key; without it NAME-ca.", metavar="NAME")
+    cluster: bool = flag(
+        "--cluster",
+        "Create a ClusterIssuer, for all namespaces; -n then names the server's "
+        "--cluster-resource-namespace, without it kube-system.",
+        is_flag=True,
+    )
 
 
 def new_certificate(requested: NewCertificate) -> Json:
@@ -143,38 +176,8 @@ def command() -> None:
     """
 
 
-_CERTIFICATE_OPTIONS = (
-    click.argument("name"),
-    click.option("--dns", metavar="NAME", multiple=True, help="A DNS name; may be repeated."),
-    click.option("--ip", metavar="ADDRESS", multiple=True, help="An IP address; may be repeated."),
-    click.option("--uri", metavar="URI", multiple=True, help="A URI, e.g. a SPIFFE ID; may be repeated."),
-    click.option("--email", metavar="ADDRESS", multiple=True, help="An e-mail address; may be repeated."),
-    click.option("--common-name", metavar="TEXT", help="The common name of the subject; without it none."),
-    click.option("--issuer", metavar="NAME", required=True, help="The issuer that signs."),
-    click.option(
-        "--kind",
-        metavar="KIND",
-        help="Issuer, ClusterIssuer, IssuerSet or ClusterIssuerSet; without it Issuer, or ClusterIssuer "
-        "where only that exists.",
-        type=Words(ISSUER_KINDS),
-    ),
-    click.option("--secret", metavar="NAME", help="The Secret for key and certificate; without it NAME-tls."),
-    click.option("--duration", metavar="TIME", help="How long it is valid, e.g. 2160h; without it 90 days."),
-    click.option(
-        "--renew-before", metavar="TIME", help="How long before its end it is renewed; without it a third."
-    ),
-    click.option(
-        "--usage",
-        metavar="USAGE",
-        multiple=True,
-        help="What the key may be used for, e.g. `client auth`; may be repeated; without it digital "
-        "signature and key encipherment.",
-    ),
-)
-
-
 @command.command("certificate", short_help="Create a certificate for names.")
-@gathered("requested", NewCertificate, _CERTIFICATE_OPTIONS)
+@flag_options("requested", NewCertificate)
 @_DRY_RUN
 @_OUTPUT
 @namespaced_server_options
@@ -202,24 +205,8 @@ async def certificate(
         await _create(here, [content], output)
 
 
-_CA_OPTIONS = (
-    click.argument("name"),
-    click.option("--common-name", metavar="TEXT", help="The common name of the CA; without it NAME."),
-    click.option(
-        "--duration", metavar="TIME", default="87600h", show_default=True, help="How long the CA is valid."
-    ),
-    click.option("--secret", metavar="NAME", help="The Secret for the CA's key; without it NAME-ca."),
-    click.option(
-        "--cluster",
-        is_flag=True,
-        help="Create a ClusterIssuer, for all namespaces; -n then names the server's "
-        "--cluster-resource-namespace, without it kube-system.",
-    ),
-)
-
-
 @command.command("ca", short_help="Create a private CA and the issuer that signs with it.")
-@gathered("requested", NewCa, _CA_OPTIONS)
+@flag_options("requested", NewCa)
 @_DRY_RUN
 @_OUTPUT
 @namespaced_server_options

@@ -15,9 +15,9 @@ import click
 from certwright.cli import lazy
 from certwright.cli.access import choose, session
 from certwright.cli.errors import AlreadyReported, Failed, report_error, report_warning
-from certwright.cli.flags import gathered
+from certwright.cli.flags import flag, flag_options, repeated, seconds
 from certwright.cli.format import echo, sentence
-from certwright.cli.options import ServerOptions, asynchronous, namespaced_server_options, timeout_option
+from certwright.cli.options import ServerOptions, asynchronous, namespaced_server_options
 from certwright.kube.api.errors import Forbidden
 from certwright.kube.util.durations import parse_duration
 
@@ -44,9 +44,7 @@ def parse_within(_context: click.Context, _option: click.Parameter, value: str |
     return duration
 
 
-def parse_addresses(
-    _context: click.Context, _option: click.Parameter, values: tuple[str, ...]
-) -> tuple[TlsAddress, ...]:
+def parse_addresses(values: tuple[str, ...]) -> tuple[TlsAddress, ...]:
     """Read the addresses of `--scan`."""
     try:
         return tuple(lazy.tls_scan.TlsAddress.parse(value) for value in values)
@@ -58,32 +56,22 @@ def parse_addresses(
 class Elsewhere:
     """What is read besides the server: hosts, with the time for each, and files."""
 
-    scan: tuple[TlsAddress, ...] = ()
-    files: tuple[str, ...] = ()
-    timeout_s: float = 10.0
-
-
-_elsewhere_options = gathered(
-    "elsewhere",
-    Elsewhere,
-    (
-        click.option(
-            "--scan",
-            multiple=True,
-            metavar="[NAME@]HOST[:PORT]",
-            callback=parse_addresses,
-            help="Also the certificate that this TLS server presents; NAME for SNI; smtp://, imap:// and "
-            "postgres:// use STARTTLS. May be repeated.",
-        ),
-        click.option(
-            "--files",
-            multiple=True,
-            metavar="GLOB|DIR",
-            help="Also the certificates in these files (PEM or DER); may be repeated.",
-        ),
-        timeout_option(default="10s", text="Give up a --scan after this time"),
-    ),
-)
+    scan: tuple[TlsAddress, ...] = repeated(
+        "--scan",
+        "Also the certificate that this TLS server presents; NAME for SNI; smtp://, imap:// and postgres:// "
+        "use STARTTLS. May be repeated.",
+        metavar="[NAME@]HOST[:PORT]",
+        parse=parse_addresses,
+    )
+    files: tuple[str, ...] = flag(
+        "--files",
+        "Also the certificates in these files (PEM or DER); may be repeated.",
+        metavar="GLOB|DIR",
+        multiple=True,
+    )
+    timeout_s: float = seconds(
+        "--timeout", "Give up a --scan after this time; e.g. 30, 30s or 5m.", default="10s"
+    )
 
 
 @click.command(short_help="List certificates by expiry: of the server, in files, on hosts.")
@@ -93,7 +81,7 @@ _elsewhere_options = gathered(
     callback=parse_within,
     help="Only those that expire in this time, or have expired; e.g. 30d, 2w or 36h.",
 )
-@_elsewhere_options
+@flag_options("elsewhere", Elsewhere)
 @click.option(
     "-o",
     "--output",

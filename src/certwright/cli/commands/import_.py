@@ -14,7 +14,7 @@ import click
 from certwright.cli import lazy
 from certwright.cli.access import session
 from certwright.cli.errors import AlreadyReported, Failed, report_error
-from certwright.cli.flags import gathered
+from certwright.cli.flags import flag, flag_options
 from certwright.cli.format import echo, echo_lines, lines_of
 from certwright.cli.options import Folder, ServerOptions, asynchronous, namespaced_server_options
 from certwright.kube.util.clock import SystemClock
@@ -46,19 +46,27 @@ def command() -> None:
 class Target:
     """Where the objects go, and whether they are created at all."""
 
-    server: ServerOptions
-    kind: str
-    secrets_in: str
-    dry_run: bool
+    kind: str = flag(
+        "--kind", "The kind of issuers.", type=click.Choice(("Issuer", "ClusterIssuer")), default="Issuer"
+    )
+    secrets_in: str = flag(
+        "--cluster-resource-namespace",
+        "Namespace of the Secrets of ClusterIssuers.",
+        metavar="NS",
+        default="kube-system",
+    )
+    dry_run: bool = flag(
+        "--dry-run", "Print what becomes what, and what cannot; needs no server.", is_flag=True
+    )
 
-    async def write(self, make: Callable[[Place], Plan]) -> None:
+    async def write(self, server: ServerOptions, make: Callable[[Place], Plan]) -> None:
         """Make the plan and create its objects; with `--dry-run` print it, without a server. Raises
         `Failed`."""
         if self.dry_run:
-            plan = make(self._place(self.server.namespace or "default"))
+            plan = make(self._place(server.namespace or "default"))
             echo_lines(lines_of([("FOUND", "BECOMES", "NOTES"), *_lines(plan)]))
             return
-        async with session(self.server) as here:
+        async with session(server) as here:
             plan = make(self._place(here.namespace))
             try:
                 lines = await lazy.import_objects.write(here.client, plan.objects, SystemClock())
@@ -95,37 +103,7 @@ def _report(plan: Plan) -> None:
         raise AlreadyReported
 
 
-_gathered_target = gathered(
-    "target",
-    Target,
-    (
-        click.option(
-            "--kind",
-            type=click.Choice(("Issuer", "ClusterIssuer")),
-            default="Issuer",
-            show_default=True,
-            help="The kind of issuers.",
-        ),
-        click.option(
-            "--cluster-resource-namespace",
-            "secrets_in",
-            metavar="NS",
-            default="kube-system",
-            show_default=True,
-            help="Namespace of the Secrets of ClusterIssuers.",
-        ),
-        click.option(
-            "--dry-run", is_flag=True, help="Print what becomes what, and what cannot; needs no server."
-        ),
-    ),
-)
-
-
-def _target_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    return namespaced_server_options(_gathered_target(function))
-
-
-def _parse_solver(_context: click.Context, _option: click.Parameter, value: str | None) -> Challenge | None:
+def _parse_solver(value: str | None) -> Challenge | None:
     if value is None:
         return None
     try:
@@ -139,11 +117,25 @@ def _parse_solver(_context: click.Context, _option: click.Parameter, value: str 
 class Acme:
     """Options of the import of ACME clients."""
 
-    ca_bundle: Path | None
-    solver: Challenge | None
-    only: tuple[str, ...]
+    only: tuple[str, ...] = flag(
+        "--only", "Only this certificate; may be repeated.", metavar="NAME", multiple=True
+    )
+    solver: Challenge | None = flag(
+        "--solver",
+        "How names are validated whose settings have no counterpart: http01, tls-alpn01 or webroot=/DIR.",
+        metavar="SOLVER",
+        parse=_parse_solver,
+    )
+    ca_bundle: Path | None = flag(
+        "--ca-bundle",
+        "CA certificates (PEM) of a private ACME server's own TLS certificate.",
+        metavar="FILE",
+        type=_PATH,
+    )
 
-    async def run(self, target: Target, read: Callable[[datetime], Installation]) -> None:
+    async def run(
+        self, server: ServerOptions, target: Target, read: Callable[[datetime], Installation]
+    ) -> None:
         """Import what `read` finds. Raises `Failed`."""
         try:
             installation = read(datetime.now(UTC))
@@ -152,7 +144,7 @@ class Acme:
             raise Failed(str(error)) from error
         self._choose(installation)
         defaults = lazy.import_objects.AcmeDefaults(ca_bundle=bundle, solver=self.solver)
-        await target.write(lambda place: lazy.import_objects.plan_of(installation, place, defaults))
+        await target.write(server, lambda place: lazy.import_objects.plan_of(installation, place, defaults))
 
     def _choose(self, installation: Installation) -> None:
         if not self.only:
@@ -172,37 +164,13 @@ class Acme:
         installation.refusals = []
 
 
-_gathered_acme = gathered(
-    "acme",
-    Acme,
-    (
-        click.option("--only", metavar="NAME", multiple=True, help="Only this certificate; may be repeated."),
-        click.option(
-            "--solver",
-            metavar="SOLVER",
-            callback=_parse_solver,
-            help="How names are validated whose settings have no counterpart: http01, tls-alpn01 or "
-            "webroot=/DIR.",
-        ),
-        click.option(
-            "--ca-bundle",
-            metavar="FILE",
-            type=_PATH,
-            help="CA certificates (PEM) of a private ACME server's own TLS certificate.",
-        ),
-    ),
-)
-
-
-def _acme_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    return _gathered_acme(_target_options(function))
-
-
 @command.command("certbot", short_help="Certificates, accounts and settings of certbot.")
 @click.argument("folder", type=_PATH, metavar="[DIR]", default=Path("/etc/letsencrypt"))
-@_acme_options
+@flag_options("acme", Acme)
+@flag_options("target", Target)
+@namespaced_server_options
 @asynchronous
-async def certbot(*, folder: Path, acme: Acme, target: Target) -> None:
+async def certbot(*, folder: Path, acme: Acme, target: Target, server: ServerOptions) -> None:
     """Import certbot's folder (/etc/letsencrypt without DIR): each certificate with a file in `renewal`.
 
     \b
@@ -210,21 +178,23 @@ async def certbot(*, folder: Path, acme: Acme, target: Target) -> None:
       certwright import certbot --dry-run
       certwright import certbot /etc/letsencrypt --only www.example.com
     """
-    await acme.run(target, lambda now: lazy.import_certbot.read(folder.expanduser(), now))
+    await acme.run(server, target, lambda now: lazy.import_programs.read_certbot(folder.expanduser(), now))
 
 
 @command.command("acme.sh", short_help="Certificates, accounts and settings of acme.sh.")
 @click.argument("folder", type=_PATH, metavar="[DIR]", default=Path("~/.acme.sh"))
-@_acme_options
+@flag_options("acme", Acme)
+@flag_options("target", Target)
+@namespaced_server_options
 @asynchronous
-async def acme_sh(*, folder: Path, acme: Acme, target: Target) -> None:
+async def acme_sh(*, folder: Path, acme: Acme, target: Target, server: ServerOptions) -> None:
     """Import acme.sh's folder (~/.acme.sh without DIR).
 
     \b
     Example:
       certwright import acme.sh --dry-run
     """
-    await acme.run(target, lambda now: lazy.import_acme_sh.read(folder.expanduser(), now))
+    await acme.run(server, target, lambda now: lazy.import_programs.read_acme_sh(folder.expanduser(), now))
 
 
 @command.command("lego", short_help="Certificates and accounts of lego.")
@@ -232,23 +202,29 @@ async def acme_sh(*, folder: Path, acme: Acme, target: Target) -> None:
 @click.option(
     "--server", "directory", metavar="URL", default="", help="The directory of a private ACME server."
 )
-@_acme_options
+@flag_options("acme", Acme)
+@flag_options("target", Target)
+@namespaced_server_options
 @asynchronous
-async def lego(*, folder: Path, directory: str, acme: Acme, target: Target) -> None:
+async def lego(*, folder: Path, directory: str, acme: Acme, target: Target, server: ServerOptions) -> None:
     """Import lego's folder (.lego without DIR). lego does not save how names are validated: see --solver.
 
     \b
     Example:
       certwright import lego /var/lib/lego --solver webroot=/var/www --dry-run
     """
-    await acme.run(target, lambda now: lazy.import_lego.read(folder.expanduser(), now, directory))
+    await acme.run(
+        server, target, lambda now: lazy.import_programs.read_lego(folder.expanduser(), now, directory)
+    )
 
 
 @command.command("caddy", short_help="Certificates and accounts of Caddy.")
 @click.argument("folder", type=_PATH, metavar="[DIR]", default=Path("~/.local/share/caddy"))
-@_acme_options
+@flag_options("acme", Acme)
+@flag_options("target", Target)
+@namespaced_server_options
 @asynchronous
-async def caddy(*, folder: Path, acme: Acme, target: Target) -> None:
+async def caddy(*, folder: Path, acme: Acme, target: Target, server: ServerOptions) -> None:
     """Import Caddy's storage (~/.local/share/caddy without DIR).
 
     Caddy validates names by its own ports: see --solver.
@@ -257,31 +233,39 @@ async def caddy(*, folder: Path, acme: Acme, target: Target) -> None:
     Example:
       certwright import caddy /var/lib/caddy/.local/share/caddy --solver http01 --dry-run
     """
-    await acme.run(target, lambda now: lazy.import_caddy.read(folder.expanduser(), now))
+    await acme.run(server, target, lambda now: lazy.import_programs.read_caddy(folder.expanduser(), now))
 
 
 @command.command("dehydrated", short_help="Certificates, accounts and settings of dehydrated.")
 @click.argument("folder", type=_PATH, metavar="[DIR]", default=Path("/var/lib/dehydrated"))
 @click.option("--config", metavar="FILE", type=_PATH, help="Its configuration; without it DIR/config.")
-@_acme_options
+@flag_options("acme", Acme)
+@flag_options("target", Target)
+@namespaced_server_options
 @asynchronous
-async def dehydrated(*, folder: Path, config: Path | None, acme: Acme, target: Target) -> None:
+async def dehydrated(
+    *, folder: Path, config: Path | None, acme: Acme, target: Target, server: ServerOptions
+) -> None:
     """Import dehydrated's folder (/var/lib/dehydrated without DIR).
 
     \b
     Example:
       certwright import dehydrated --config /etc/dehydrated/config --dry-run
     """
-    await acme.run(target, lambda now: lazy.import_dehydrated.read(folder.expanduser(), now, config))
+    await acme.run(
+        server, target, lambda now: lazy.import_programs.read_dehydrated(folder.expanduser(), now, config)
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Files:
     """A certificate, its key, and the name of the objects."""
 
-    cert: Path
-    key: Path
-    name: str
+    cert: Path = flag("--cert", "The certificate chain (PEM).", metavar="FILE", type=_PATH, required=True)
+    key: Path = flag(
+        "--key", "Its private key (PEM, unencrypted).", metavar="FILE", type=_PATH, required=True
+    )
+    name: str = flag("--name", "The name of the objects.", metavar="NAME", required=True)
 
     def pair(self) -> Any:
         """The checked pair. Raises `Failed`."""
@@ -296,27 +280,13 @@ class Files:
             raise Failed(str(error)) from error
 
 
-_files_options = gathered(
-    "files",
-    Files,
-    (
-        click.option(
-            "--cert", metavar="FILE", type=_PATH, required=True, help="The certificate chain (PEM)."
-        ),
-        click.option(
-            "--key", metavar="FILE", type=_PATH, required=True, help="Its private key (PEM, unencrypted)."
-        ),
-        click.option("--name", metavar="NAME", required=True, help="The name of the objects."),
-    ),
-)
-
-
 @command.command("pem", short_help="A certificate and its key.")
-@_files_options
+@flag_options("files", Files)
 @click.option("--issuer", metavar="NAME", help="The issuer that renews it; without it only a Secret.")
-@_target_options
+@flag_options("target", Target)
+@namespaced_server_options
 @asynchronous
-async def pem(*, files: Files, issuer: str | None, target: Target) -> None:
+async def pem(*, files: Files, issuer: str | None, target: Target, server: ServerOptions) -> None:
     """Import a certificate and its key as Secret NAME and, with --issuer, Certificate NAME.
 
     The issuer (of --kind) need not have issued it: it issues the next one.
@@ -327,14 +297,15 @@ async def pem(*, files: Files, issuer: str | None, target: Target) -> None:
       certwright import pem --cert web.crt --key web.key --name web --issuer internal
     """
     pair = files.pair()
-    await target.write(lambda place: lazy.import_objects.pem_plan(files.name, pair, place, issuer))
+    await target.write(server, lambda place: lazy.import_objects.pem_plan(files.name, pair, place, issuer))
 
 
 @command.command("ca", short_help="A CA's certificate and key, as an issuer.")
-@_files_options
-@_target_options
+@flag_options("files", Files)
+@flag_options("target", Target)
+@namespaced_server_options
 @asynchronous
-async def ca(*, files: Files, target: Target) -> None:
+async def ca(*, files: Files, target: Target, server: ServerOptions) -> None:
     """Import a CA's certificate and key as Secret NAME and a CA issuer NAME.
 
     \b
@@ -344,4 +315,4 @@ async def ca(*, files: Files, target: Target) -> None:
     pair = files.pair()
     if not pair.leaf.may_sign:
         raise Failed(f"{files.cert} is not a CA certificate: it may not sign; `import pem` imports it")
-    await target.write(lambda place: lazy.import_objects.ca_plan(files.name, pair, place))
+    await target.write(server, lambda place: lazy.import_objects.ca_plan(files.name, pair, place))

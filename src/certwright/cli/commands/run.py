@@ -6,11 +6,9 @@ import asyncio
 import logging
 import shutil
 import sys
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
@@ -24,7 +22,7 @@ from certwright.cli.commands.serve import announce
 from certwright.cli.diagnosis import OUR_GROUP
 from certwright.cli.errors import AlreadyReported, Failed, report, report_error
 from certwright.cli.export_flags import DEFAULT_EXPORT, ExportFlags, export_options
-from certwright.cli.flags import DEFAULT_LISTEN, flag_options, gathered, is_free
+from certwright.cli.flags import DEFAULT_LISTEN, flag_options, is_free
 from certwright.cli.format import echo
 from certwright.cli.options import read_manifests, timeout_option
 from certwright.cli.overview import Mirror, Overview
@@ -32,17 +30,6 @@ from certwright.kube.api.manifests import Manifests
 from certwright.kube.api.meta import ObjectKey
 from certwright.kube.client.rest import Client
 from certwright.kube.util.clock import Clock, SystemClock
-
-if TYPE_CHECKING:
-    from certwright.kube.api.manifests import Manifests
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunFlags:
-    """The options of `run` alone: members of `RunOptions`."""
-
-    once: bool
-    timeout_s: float
 
 
 @click.command(short_help="Serve, apply FILEs, issue and renew their certificates, export them as files.")
@@ -54,11 +41,11 @@ class RunFlags:
 @export_options(default=DEFAULT_EXPORT)
 @server_flags.server_flags("127.0.0.1:8443, or a free port if that is taken")
 @flag_options("log", daemon.LogFlags, log_level=daemon.level_flag(None))
-@gathered("flags", RunFlags)
 def command(
     *,
     manifests: Manifests,
-    flags: RunFlags,
+    once: bool,
+    timeout_s: float,
     server: server_flags.ServerFlags,
     export: ExportFlags,
     log: daemon.LogFlags,
@@ -97,7 +84,8 @@ def command(
         server=server,
         export=settings,
         log=log,
-        **asdict(flags),
+        once=once,
+        timeout_s=timeout_s,
     )
     try:
         succeeded = lazy.app.run(Runner(options).run())
@@ -152,19 +140,17 @@ class Runner:
             self._show_result(server, overview, keys)
             if self._options.once:
                 return await exports.wait_command() and all_ready and not failures
-            await self._keep_until_stopped(server, overview, exports, stop)
+            server.watch_over(self._keep(overview, exports), name="reports")
+            await stop.wait(server)
         return True
 
     @asynccontextmanager
     async def _server(self, stop: daemon.Stop) -> AsyncIterator[app.RunningServer]:
         server = await self._start()
         stop.reload = server.reload
-        try:
+        async with stop.ending(server, _log):
             announce(server, self._options.log)
             yield server
-        finally:
-            daemon.log_stopping(_log, stop)
-            await daemon.close(server.close)
 
     async def _start(self) -> app.RunningServer:
         server = self._options.server
@@ -202,12 +188,15 @@ class Runner:
         """Show the progress; returns whether all certificates became ready before the timeout or a signal."""
         board = progress.board(terminal=self._terminal)
         try:
-            work = self._follow(overview, keys, board)
-            return await _first(work, stop.event.wait(), timeout_s=self._options.timeout_s)
+            async with asyncio.timeout(self._options.timeout_s):
+                return await stop.unless_stopped(self._follow(overview, keys, board)) is not None
+        except TimeoutError:
+            return False
         finally:
             board.close()
 
-    async def _follow(self, overview: Overview, keys: list[ObjectKey], board: progress.Board) -> None:
+    async def _follow(self, overview: Overview, keys: list[ObjectKey], board: progress.Board) -> bool:
+        """Show the progress until all are ready; then returns True."""
         while keys:
             await overview.mirror.changed.wait()
             await self._clock.sleep(_TOGETHER_S)
@@ -215,16 +204,8 @@ class Runner:
             stories = {key: overview.story(key) for key in keys}
             board.show(stories)
             if all(story.ready for story in stories.values()):
-                return
-
-    async def _keep_until_stopped(
-        self, server: app.RunningServer, overview: Overview, exports: app.Exports, stop: daemon.Stop
-    ) -> None:
-        keeping = asyncio.ensure_future(self._keep(overview, exports))
-        try:
-            await stop.wait_or(_first_to_fail(keeping, server))
-        finally:
-            keeping.cancel()
+                break
+        return True
 
     async def _keep(self, overview: Overview, exports: app.Exports) -> None:
         """Report what happens to certificates and their files, for ever."""
@@ -281,30 +262,3 @@ def _called_as() -> str:
     if executable and Path(executable).resolve() == started.resolve():
         return "certwright"
     return str(started) if started.name == "certwright" else f"{sys.executable} -m certwright"
-
-
-async def _first(
-    work: Coroutine[Any, Any, None], stop: Coroutine[Any, Any, Any], *, timeout_s: float
-) -> bool:
-    """Whether `work` ended before `stop` and before the timeout. Raises what `work` raises."""
-    working, stopping = asyncio.ensure_future(work), asyncio.ensure_future(stop)
-    try:
-        await asyncio.wait((working, stopping), timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
-        if working.done():
-            working.result()
-        return working.done()
-    finally:
-        working.cancel()
-        stopping.cancel()
-
-
-async def _first_to_fail(keeping: asyncio.Future[None], server: app.RunningServer) -> BaseException:
-    """The reason why the server or the exporting cannot go on."""
-    failing = asyncio.ensure_future(server.wait_failed())
-    try:
-        await asyncio.wait((keeping, failing), return_when=asyncio.FIRST_COMPLETED)
-        if failing.done():
-            return failing.result()
-        return keeping.exception() or RuntimeError("the export has ended")
-    finally:
-        failing.cancel()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from contextlib import AsyncExitStack
 
@@ -14,7 +13,6 @@ from certwright.cli.configuration import Configured
 from certwright.cli.errors import Failed
 from certwright.cli.export_flags import ExportFlags, export_options
 from certwright.cli.flags import DEFAULT_LISTEN, flag_options
-from certwright.kit.service_manager import ServiceManager
 
 _log = logging.getLogger(__name__)
 
@@ -52,44 +50,32 @@ def command(*, server: server_flags.ServerFlags, export: ExportFlags, log: daemo
 
 
 async def _serve(options: lazy.app.ServeOptions, export: ExportFlags, log: daemon.LogFlags) -> None:
+    stop = daemon.Stop()
     async with AsyncExitStack() as stack:
         exports = None
         if (settings := export.settings) is not None:
             exports = await stack.enter_async_context(lazy.app.Exports(settings).opened())
-        await _serve_until_stopped(options, exports, log)
+        try:
+            server = await stop.unless_stopped(lazy.app.start_server(options))
+        except lazy.app.StartError as error:
+            raise Failed(str(error)) from error
+        if server is None:
+            return
+        service = await stack.enter_async_context(stop.ending(server, _log))
+        lazy.app.keep_what_is_there()
+        if exports is not None:
+            server.watch_over(exports.follow(server.client(USER_AGENT)), name="export")
+        announce(server, log)
 
+        def reload() -> str:
+            service.reloading()
+            done = server.reload()
+            service.ready(f"serving at {server.address}")
+            return done
 
-async def _serve_until_stopped(
-    options: lazy.app.ServeOptions, exports: lazy.app.Exports | None, log: daemon.LogFlags
-) -> None:
-    stop, service = daemon.Stop(), ServiceManager()
-    try:
-        server = await stop.unless_stopped(lazy.app.start_server(options))
-    except lazy.app.StartError as error:
-        raise Failed(str(error)) from error
-    if server is None:
-        return
-    lazy.app.keep_what_is_there()
-    if exports is not None:
-        server.watch_over(exports.follow(server.client(USER_AGENT)), name="export")
-    announce(server, log)
-    alive = asyncio.ensure_future(service.keep_alive())
-
-    def reload() -> str:
-        service.reloading()
-        done = server.reload()
+        stop.reload = reload
         service.ready(f"serving at {server.address}")
-        return done
-
-    stop.reload = reload
-    try:
-        service.ready(f"serving at {server.address}")
-        await stop.wait_or(server.wait_failed())
-    finally:
-        alive.cancel()
-        daemon.log_stopping(_log, stop)
-        service.stopping()
-        await daemon.close(server.close)
+        await stop.wait(server)
 
 
 def announce(server: lazy.app.RunningServer, log: daemon.LogFlags) -> None:

@@ -18,7 +18,7 @@ import click
 from certwright.cli import lazy, trust_stores
 from certwright.cli.access import session
 from certwright.cli.errors import Failed
-from certwright.cli.flags import gathered
+from certwright.cli.flags import argument, file, flag, flag_options, repeated
 from certwright.cli.format import echo, echo_lines
 from certwright.cli.options import Folder, ServerOptions, asynchronous, namespaced_server_options
 from certwright.cli.trust_stores import Ca, Command, JavaStore, NssStore, Store
@@ -49,9 +49,16 @@ def command() -> None:
 class _Source:
     """Where the CA certificate comes from."""
 
-    words: tuple[str, ...]
-    file: Path | None
-    cluster_resource_namespace: str
+    words: tuple[str, ...] = argument(nargs=-1, metavar="[[KIND] NAME]")
+    file: Path | None = file(
+        "--file", "The PEM file of the CA's certificate, instead of an object of the server."
+    )
+    cluster_resource_namespace: str = flag(
+        "--cluster-resource-namespace",
+        "The namespace of the Secrets of ClusterIssuers, as the server has it.",
+        metavar="NS",
+        default="kube-system",
+    )
 
     async def read(self, server: ServerOptions) -> CertificateFacts:
         """Raises `Failed` and `click.UsageError`."""
@@ -66,33 +73,46 @@ class _Source:
         return facts
 
 
-_SOURCE_OPTIONS = (
-    click.argument("words", nargs=-1, metavar="[[KIND] NAME]"),
-    click.option(
-        "--file",
-        metavar="FILE",
-        type=click.Path(path_type=Path, dir_okay=False),
-        help="The PEM file of the CA's certificate, instead of an object of the server.",
-    ),
-    click.option(
-        "--cluster-resource-namespace",
-        metavar="NS",
-        default="kube-system",
-        show_default=True,
-        help="The namespace of the Secrets of ClusterIssuers, as the server has it.",
-    ),
-)
+def _parse_databases(value: tuple[Path, ...]) -> tuple[Path, ...]:
+    for folder in value:
+        if not (folder / "cert9.db").exists():
+            raise click.BadParameter(
+                f"{folder} has no cert9.db; create the database with `certutil -N -d sql:{folder}`"
+            )
+    return value
 
 
 @dataclass(frozen=True, slots=True)
 class _Choice:
     """The stores to work on."""
 
-    stores: tuple[str, ...]
-    root: Path | None
-    nss_db: tuple[Path, ...]
-    java_keystore: Path | None
-    java_password_file: Path | None
+    stores: tuple[str, ...] = flag(
+        "--store",
+        "The kind of store; may be repeated.  [default: all that exist]",
+        type=click.Choice(_KINDS),
+        multiple=True,
+    )
+    root: Path | None = flag(
+        "--root",
+        "The system store of the Debian system in DIR, e.g. an image, instead of this system's.",
+        metavar="DIR",
+        type=click.Path(path_type=Path, file_okay=False, exists=True, resolve_path=True),
+    )
+    nss_db: tuple[Path, ...] = repeated(
+        "--nss-db",
+        "A folder with an NSS database; may be repeated.  [default: Firefox's and Chromium's]",
+        metavar="DIR",
+        type=click.Path(path_type=Path, file_okay=False),
+        parse=_parse_databases,
+    )
+    java_keystore: Path | None = file(
+        "--java-keystore", "A keystore of Java.  [default: cacerts of the installed Java]"
+    )
+    java_password_file: Path | None = file(
+        "--java-password-file",
+        "The file with the password of the keystore.  [default: the password changeit]",
+        exists=True,
+    )
 
     def existing(self) -> list[Store]:
         """The chosen stores that exist; without --store all."""
@@ -130,60 +150,12 @@ _MISSING = {
 }
 
 
-def _parse_databases(
-    _context: click.Context, _option: click.Parameter, value: tuple[Path, ...]
-) -> tuple[Path, ...]:
-    for folder in value:
-        if not (folder / "cert9.db").exists():
-            raise click.BadParameter(
-                f"{folder} has no cert9.db; create the database with `certutil -N -d sql:{folder}`"
-            )
-    return value
-
-
-_STORE_OPTIONS = (
-    click.option(
-        "--store",
-        "stores",
-        type=click.Choice(_KINDS),
-        multiple=True,
-        help="The kind of store; may be repeated.  [default: all that exist]",
-    ),
-    click.option(
-        "--root",
-        metavar="DIR",
-        type=click.Path(path_type=Path, file_okay=False, exists=True, resolve_path=True),
-        help="The system store of the Debian system in DIR, e.g. an image, instead of this system's.",
-    ),
-    click.option(
-        "--nss-db",
-        metavar="DIR",
-        type=click.Path(path_type=Path, file_okay=False),
-        multiple=True,
-        callback=_parse_databases,
-        help="A folder with an NSS database; may be repeated.  [default: Firefox's and Chromium's]",
-    ),
-    click.option(
-        "--java-keystore",
-        metavar="FILE",
-        type=click.Path(path_type=Path, dir_okay=False),
-        help="A keystore of Java.  [default: cacerts of the installed Java]",
-    ),
-    click.option(
-        "--java-password-file",
-        metavar="FILE",
-        type=click.Path(path_type=Path, dir_okay=False, exists=True),
-        help="The file with the password of the keystore.  [default: the password changeit]",
-    ),
-)
-_source = gathered("source", _Source, _SOURCE_OPTIONS)
-_stores = gathered("choice", _Choice, _STORE_OPTIONS)
 _dry_run = click.option("--dry-run", is_flag=True, help="Print the commands; run none.")
 
 
 @command.command(short_help="Show a CA, and which stores trust it.")
-@_source
-@_stores
+@flag_options("source", _Source)
+@flag_options("choice", _Choice)
 @click.option("-o", "--output", type=click.Choice(["pem"]), help="Print the certificate as PEM instead.")
 @namespaced_server_options
 @asynchronous
@@ -210,8 +182,8 @@ async def show(*, source: _Source, choice: _Choice, output: str | None, server: 
 
 
 @command.command(short_help="Install a CA in the trust stores.")
-@_source
-@_stores
+@flag_options("source", _Source)
+@flag_options("choice", _Choice)
 @_dry_run
 @namespaced_server_options
 @asynchronous
@@ -246,9 +218,9 @@ async def install(*, source: _Source, choice: _Choice, dry_run: bool, server: Se
 
 
 @command.command(short_help="Remove a CA from the trust stores.")
-@_source
+@flag_options("source", _Source)
 @click.option("--fingerprint", metavar="SHA256", help="The CA's SHA-256, instead of a file or an object.")
-@_stores
+@flag_options("choice", _Choice)
 @_dry_run
 @namespaced_server_options
 @asynchronous

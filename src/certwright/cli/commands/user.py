@@ -19,7 +19,7 @@ from msgspec.structs import asdict
 from certwright.cli import access
 from certwright.cli.commands.expiring import parse_within
 from certwright.cli.errors import Failed, report_warning
-from certwright.cli.flags import directory, gathered, single
+from certwright.cli.flags import directory, file, flag, flag_options, single
 from certwright.cli.format import echo, lines_of, print_content
 from certwright.cli.options import Folder, ServerOptions, asynchronous, server_options
 from certwright.kube.api.core import NAMESPACES, SERVICE_ACCOUNTS, Namespace, ServiceAccount
@@ -239,33 +239,21 @@ def _parse_lifetime(context: click.Context, option: click.Parameter, value: str)
 class _Target:
     """The file to write, and where the server is, for the administrator and for the user."""
 
-    kubeconfig: Path
-    admin_kubeconfig: Path | None
-    context: str | None
-    server: str | None
-
-
-_TARGET_OPTIONS = (
-    click.option(
-        "--kubeconfig",
-        metavar="FILE",
-        type=click.Path(path_type=Path, dir_okay=False),
-        required=True,
-        help="The kubeconfig to write; one of the same user is replaced.",
-    ),
-    click.option(
+    kubeconfig: Path = file(
+        "--kubeconfig", "The kubeconfig to write; one of the same user is replaced.", required=True
+    )
+    admin_kubeconfig: Path | None = file(
         "--admin-kubeconfig",
-        metavar="FILE",
-        type=click.Path(path_type=Path, dir_okay=False),
-        help="The administrator's kubeconfig; without it $KUBECONFIG, then ./certwright-data/kubeconfig.",
-    ),
-    click.option("--context", metavar="NAME", help="The context of the administrator's kubeconfig to use."),
-    click.option(
+        "The administrator's kubeconfig; without it $KUBECONFIG, then ./certwright-data/kubeconfig.",
+    )
+    context: str | None = flag(
+        "--context", "The context of the administrator's kubeconfig to use.", metavar="NAME"
+    )
+    server: str | None = flag(
         "--server",
+        "The server's address in the new kubeconfig.  [default: as in the administrator's]",
         metavar="URL",
-        help="The server's address in the new kubeconfig.  [default: as in the administrator's]",
-    ),
-)
+    )
 
 
 @command.command(short_help="Create a user and write a kubeconfig for it.")
@@ -288,7 +276,7 @@ _TARGET_OPTIONS = (
     callback=_parse_lifetime,
     help="How long the token is valid; e.g. 12h, 30d or 52w.",
 )
-@gathered("target", _Target, _TARGET_OPTIONS)
+@flag_options("target", _Target)
 @asynchronous
 async def create(
     *, name: str, role: str, namespaces: tuple[str, ...], lifetime: timedelta, target: _Target
