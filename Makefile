@@ -6,9 +6,10 @@ CLIENTS := .venv-clients
 SERVERS := .venv-servers
 VCERT := .venv-vcert
 SDKS := .venv-sdks
+DIST := .venv-dist
 ARGS   ?=
 
-.PHONY: help run test lint check fix bench clients servers sdks vcert go-clients lock docs size clean oracle kubernetes soak pebble e2e third-party demo-acme helm deploy
+.PHONY: dist help run test lint check fix bench clients servers sdks vcert go-clients lock docs size clean oracle kubernetes soak pebble e2e third-party demo-acme helm deploy
 .DELETE_ON_ERROR:
 # Without bytecode files every process compiles certwright again: 0.7 s for each of the hundreds that the tests start.
 unexport PYTHONDONTWRITEBYTECODE
@@ -208,11 +209,19 @@ $(SDKS)/.done: requirements/sdks.lock
 
 sdks: $(SDKS)/.done  ## install the DNS providers' own clients, which judge the fakes of their APIs
 
+$(DIST)/.done: requirements/dist.lock requirements/build.lock
+	@test -x $(DIST)/bin/pip || { echo "making $(DIST) …"; $(PYTHON) -m venv $(DIST); }
+	@$(DIST)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dist.lock -r requirements/build.lock
+	@touch $@
+
+dist: $(DIST)/.done  ## build the wheel, the source archive and the executable file into dist/ (minutes)
+	@$(DIST)/bin/python deploy/dist.py
+
 lock:  ## pin the requirements again (needs uv)
-	@for name in runtime build etcd doh lexicon apprise dev clients servers sdks vcert; do uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header requirements/$$name.in -o requirements/$$name.lock; done
+	@for name in runtime build etcd doh lexicon apprise dev clients servers sdks vcert dist; do uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header requirements/$$name.in -o requirements/$$name.lock; done
 
 clean:  ## remove the virtual environments and what `make run` left; asks before it deletes keys
-	@rm -rf $(VENV) $(CLIENTS) $(SERVERS) $(SDKS) $(VCERT) dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	@rm -rf $(VENV) $(CLIENTS) $(SERVERS) $(SDKS) $(VCERT) $(DIST) dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	@for kept in certwright-data certwright-export certwright-demo-export; do \
 	  test -e $$kept || continue; \
 	  if test -t 0; then printf 'Delete %s, with the private keys in it? [y/N] ' $$kept; read -r answer; else answer=; fi; \
