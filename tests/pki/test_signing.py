@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from cryptography import x509
@@ -23,6 +24,7 @@ MakeKey = Callable[[str], PrivateKey]
 HOUR = timedelta(hours=1)
 DAY = timedelta(days=1)
 BEGIN = datetime(2026, 1, 1, 12, 30, 15, tzinfo=UTC)
+AT = BEGIN.replace(microsecond=999_999)
 WEB = CsrPlan(common_name="web", dns_names=("web.example", "*.web.example"), ip_addresses=("::1",))
 CA = CsrPlan(common_name="Root", is_ca=True)
 ADDRESSES = Addresses(
@@ -33,18 +35,22 @@ ADDRESSES = Addresses(
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def root(key: PrivateKey, now: datetime, life: timedelta = 365 * DAY) -> bytes:
-    return self_sign(build_csr(CA, key), key=key, duration=life, is_ca=True, usages=(), now=now)
+def own(csr: bytes | CsrPlan, key: PrivateKey, duration: timedelta = HOUR, **options: Any) -> bytes:
+    """The request, or that of the plan, signed with its own key."""
+    made = build_csr(csr, key) if isinstance(csr, CsrPlan) else csr
+    return self_sign(made, key=key, duration=duration, **{"is_ca": False, "usages": (), "now": AT, **options})
 
 
-def issue(
-    plan: CsrPlan, key: PrivateKey, ca: tuple[bytes, PrivateKey], now: datetime, life: timedelta = 30 * DAY
-) -> bytes:
+def root(key: PrivateKey, life: timedelta = 365 * DAY) -> bytes:
+    return own(CA, key, life, is_ca=True)
+
+
+def issue(plan: CsrPlan, key: PrivateKey, ca: tuple[bytes, PrivateKey], now: datetime = AT) -> bytes:
     return sign(
         build_csr(plan, key),
         ca_cert=read_certificate(ca[0]),
         ca_key=ca[1],
-        duration=life,
+        duration=30 * DAY,
         is_ca=plan.is_ca,
         usages=plan.usages,
         now=now,
@@ -54,11 +60,11 @@ def issue(
 
 @pytest.mark.parametrize("leaf_kind", ["RSA 2048", "ECDSA 256", "Ed25519"])
 def test_openssl_accepts_a_certificate_of_every_kind_of_ca(
-    key: PrivateKey, leaf_kind: str, keys: MakeKey, openssl: Callable[..., str], now: datetime
+    key: PrivateKey, leaf_kind: str, keys: MakeKey, openssl: Callable[..., str]
 ) -> None:
-    ca = root(key, now)
-    leaf = issue(WEB, keys(leaf_kind), (ca, key), now)
-    at = ("-attime", str(int(now.timestamp()) + 60))
+    ca = root(key)
+    leaf = issue(WEB, keys(leaf_kind), (ca, key))
+    at = ("-attime", str(int(AT.timestamp()) + 60))
     said = openssl(
         "verify", *at, "-x509_strict", "-purpose", "sslserver", "-CAfile", "ca", "leaf", ca=ca, leaf=leaf
     )
@@ -66,7 +72,7 @@ def test_openssl_accepts_a_certificate_of_every_kind_of_ca(
     assert "OK" in openssl("verify", *at, "-x509_strict", "-CAfile", "ca", "ca", ca=ca)
 
 
-def test_openssl_shows_what_was_asked_for(keys: MakeKey, openssl: Callable[..., str], now: datetime) -> None:
+def test_openssl_shows_what_was_asked_for(keys: MakeKey, openssl: Callable[..., str]) -> None:
     key, plan = (
         keys("ECDSA 256"),
         CsrPlan(
@@ -77,9 +83,7 @@ def test_openssl_shows_what_was_asked_for(keys: MakeKey, openssl: Callable[..., 
             usages=("server auth", "digital signature"),
         ),
     )
-    text = openssl(
-        "x509", "-in", "leaf", "-noout", "-text", leaf=issue(plan, key, (root(key, now), key), now)
-    )
+    text = openssl("x509", "-in", "leaf", "-noout", "-text", leaf=issue(plan, key, (root(key), key)))
     for expected in (
         "Issuer: CN = Root",
         "Not Before: Jan  1 12:30:15 2026 GMT",
@@ -98,23 +102,23 @@ def test_openssl_shows_what_was_asked_for(keys: MakeKey, openssl: Callable[..., 
 
 @pytest.mark.filterwarnings("ignore:Attribute's length must be")
 def test_a_country_in_a_word_goes_from_the_request_into_the_certificate_and_its_issuer(
-    keys: MakeKey, openssl: Callable[..., str], now: datetime
+    keys: MakeKey, openssl: Callable[..., str]
 ) -> None:
     key, subject = keys("ECDSA 256"), Subject(countries=("España",))
     csr = build_csr(replace(CA, subject=subject), key)
-    ca = self_sign(csr, key=key, duration=365 * DAY, is_ca=True, usages=(), now=now)
-    leaf = issue(CsrPlan(literal_subject="CN=web,C=Spain"), key, (ca, key), now)
+    ca = own(csr, key, 365 * DAY, is_ca=True)
+    leaf = issue(CsrPlan(literal_subject="CN=web,C=Spain"), key, (ca, key))
     facts = read_certificate(leaf)
     assert (facts.subject.countries, facts.subject_text) == (("Spain",), "CN=web,C=Spain")
     assert facts.issuer_text == read_certificate(ca).subject_text == "CN=Root,C=España"
-    at = str(int(now.timestamp()) + 60)
+    at = str(int(AT.timestamp()) + 60)
     assert "leaf: OK" in openssl("verify", "-attime", at, "-CAfile", "ca", "leaf", ca=ca, leaf=leaf)
 
 
-def test_a_certificate_says_what_it_was_given(keys: MakeKey, now: datetime) -> None:
+def test_a_certificate_says_what_it_was_given(keys: MakeKey) -> None:
     ca_key, key = keys("ECDSA 384"), keys("ECDSA 256")
-    ca = root(ca_key, now)
-    facts = read_certificate(issue(WEB, key, (ca, ca_key), now))
+    ca = root(ca_key)
+    facts = read_certificate(issue(WEB, key, (ca, ca_key)))
     assert (facts.not_before, facts.not_after) == (BEGIN, BEGIN + 30 * DAY)
     assert facts.usages == ("digital signature", "key encipherment")
     assert (facts.is_ca, facts.may_sign) == (False, False)
@@ -127,49 +131,49 @@ def test_a_certificate_says_what_it_was_given(keys: MakeKey, now: datetime) -> N
     assert authority.key_identifier == read_certificate(ca).subject_key_id != b""
 
 
-def test_serial_numbers_are_random_and_positive(keys: MakeKey, now: datetime) -> None:
+def test_serial_numbers_are_random_and_positive(keys: MakeKey) -> None:
     key = keys("ECDSA 256")
-    ca = root(key, now)
-    serials = {read_certificate(issue(WEB, key, (ca, key), now)).serial_number for _ in range(50)}
+    ca = root(key)
+    serials = {read_certificate(issue(WEB, key, (ca, key))).serial_number for _ in range(50)}
     assert len(serials) == 50
     assert all(0 < serial < 2**159 for serial in serials)
     assert max(serial.bit_length() for serial in serials) > 140
 
 
-def test_no_certificate_outlives_its_ca(keys: MakeKey, now: datetime) -> None:
+def test_no_certificate_outlives_its_ca(keys: MakeKey) -> None:
     key = keys("ECDSA 256")
-    ca = root(key, now, 10 * DAY)
-    assert read_certificate(issue(WEB, key, (ca, key), now)).not_after == BEGIN + 10 * DAY
+    ca = root(key, 10 * DAY)
+    assert read_certificate(issue(WEB, key, (ca, key))).not_after == BEGIN + 10 * DAY
     with pytest.raises(CannotSign, match="expired at 2026-01-11T12:30:15Z"):
-        issue(WEB, key, (ca, key), now + 10 * DAY)
+        issue(WEB, key, (ca, key), AT + 10 * DAY)
 
 
-def test_only_a_ca_signs(keys: MakeKey, now: datetime) -> None:
+def test_only_a_ca_signs(keys: MakeKey) -> None:
     key = keys("ECDSA 256")
-    leaf = issue(WEB, key, (root(key, now), key), now)
+    leaf = issue(WEB, key, (root(key), key))
     with pytest.raises(CannotSign, match="not one of a CA"):
-        issue(WEB, key, (leaf, key), now)
+        issue(WEB, key, (leaf, key))
 
 
-def test_an_intermediate_ca_keeps_its_name_constraints(keys: MakeKey, now: datetime) -> None:
+def test_an_intermediate_ca_keeps_its_name_constraints(keys: MakeKey) -> None:
     key = keys("ECDSA 256")
     constraints = NameConstraints(critical=True, excluded=NameSet(dns_domains=("bad.example",)))
     plan = CsrPlan(common_name="Intermediate", is_ca=True, name_constraints=constraints)
-    facts = read_certificate(issue(plan, key, (root(key, now), key), now))
+    facts = read_certificate(issue(plan, key, (root(key), key)))
     assert facts.name_constraints == constraints
     assert facts.may_sign
     assert facts.usages == ("digital signature", "key encipherment", "cert sign")
 
 
 def test_alternative_names_are_critical_where_there_is_no_subject(
-    keys: MakeKey, openssl: Callable[..., str], now: datetime
+    keys: MakeKey, openssl: Callable[..., str]
 ) -> None:
     key = keys("ECDSA 256")
-    ca = root(key, now)
-    leaf = issue(CsrPlan(dns_names=("a.example",)), key, (ca, key), now)
+    ca = root(key)
+    leaf = issue(CsrPlan(dns_names=("a.example",)), key, (ca, key))
     extension = read_certificate(leaf).parsed.extensions.get_extension_for_class(x509.SubjectAlternativeName)
     assert extension.critical
-    at = ("-attime", str(int(now.timestamp())))
+    at = ("-attime", str(int(AT.timestamp())))
     assert "OK" in openssl("verify", *at, "-x509_strict", "-CAfile", "ca", "leaf", ca=ca, leaf=leaf)
 
 
@@ -188,59 +192,52 @@ def test_alternative_names_are_critical_where_there_is_no_subject(
     ],
 )
 def test_a_request_that_contradicts_what_is_wanted_is_refused(
-    plan: CsrPlan, is_ca: bool, usages: tuple[str, ...], sentence: str, keys: MakeKey, now: datetime
+    plan: CsrPlan, is_ca: bool, usages: tuple[str, ...], sentence: str, keys: MakeKey
 ) -> None:
     key = keys("ECDSA 256")
     with pytest.raises(BadCsr, match=sentence):
-        self_sign(build_csr(plan, key), key=key, duration=HOUR, is_ca=is_ca, usages=usages, now=now)
+        own(plan, key, is_ca=is_ca, usages=usages)
 
 
-def test_usages_that_mean_the_same_do_not_contradict(keys: MakeKey, now: datetime) -> None:
+def test_usages_that_mean_the_same_do_not_contradict(keys: MakeKey) -> None:
     key = keys("ECDSA 256")
     csr = build_csr(CsrPlan(common_name="a", usages=("signing", "s/mime")), key)
-    pem = self_sign(
-        csr, key=key, duration=HOUR, is_ca=False, usages=("email protection", "digital signature"), now=now
-    )
+    pem = own(csr, key, usages=("email protection", "digital signature"))
     assert read_certificate(pem).usages == ("digital signature", "email protection")
 
 
-def test_a_request_without_usages_gets_those_that_are_wanted(keys: MakeKey, now: datetime) -> None:
+def test_a_request_without_usages_gets_those_that_are_wanted(keys: MakeKey) -> None:
     key = keys("ECDSA 256")
     csr = build_csr(CsrPlan(common_name="a", encode_usages=False), key)
-    pem = self_sign(csr, key=key, duration=HOUR, is_ca=False, usages=("server auth",), now=now)
+    pem = own(csr, key, usages=("server auth",))
     assert read_certificate(pem).usages == ("server auth",)
 
 
-def test_another_key_cannot_sign_a_request_for_itself(keys: MakeKey, now: datetime) -> None:
+def test_another_key_cannot_sign_a_request_for_itself(keys: MakeKey) -> None:
     with pytest.raises(CannotSign, match="this private key"):
-        self_sign(
-            build_csr(WEB, keys("ECDSA 256")),
-            key=keys("Ed25519"), duration=HOUR, is_ca=False, usages=(), now=now,
-        )  # fmt: skip
+        own(build_csr(WEB, keys("ECDSA 256")), keys("Ed25519"))
 
 
 @pytest.mark.parametrize(
     "duration", [timedelta(0), -HOUR, timedelta(milliseconds=999), timedelta(days=4_000_000)]
 )
-def test_a_duration_that_no_certificate_can_have_is_refused(
-    duration: timedelta, keys: MakeKey, now: datetime
-) -> None:
+def test_a_duration_that_no_certificate_can_have_is_refused(duration: timedelta, keys: MakeKey) -> None:
     key = keys("ECDSA 256")
     with pytest.raises(CannotSign, match="duration"):
-        self_sign(build_csr(WEB, key), key=key, duration=duration, is_ca=False, usages=(), now=now)
+        own(WEB, key, duration)
 
 
-def test_bad_usages_and_bad_addresses_are_refused(keys: MakeKey, now: datetime) -> None:
+def test_bad_usages_and_bad_addresses_are_refused(keys: MakeKey) -> None:
     key = keys("ECDSA 256")
     csr = build_csr(CsrPlan(common_name="a", encode_usages=False), key)
     with pytest.raises(BadUsage):
-        self_sign(csr, key=key, duration=HOUR, is_ca=False, usages=("nonsense",), now=now)
+        own(csr, key, usages=("nonsense",))
     bad = Addresses(crl_distribution_points=("http://ä",))
     with pytest.raises(BadName):
-        self_sign(csr, key=key, duration=HOUR, is_ca=False, usages=(), now=now, addresses=bad)
+        own(csr, key, addresses=bad)
 
 
-def test_a_forged_request_is_not_signed(keys: MakeKey, now: datetime) -> None:
+def test_a_forged_request_is_not_signed(keys: MakeKey) -> None:
     # Somebody else's public key under our signature.
     honest = read_csr(build_csr(WEB, keys("Ed25519"))).parsed
     der = bytearray(honest.public_bytes(Encoding.DER))
@@ -251,38 +248,38 @@ def test_a_forged_request_is_not_signed(keys: MakeKey, now: datetime) -> None:
     with pytest.raises(BadCsr, match="signature"):
         sign(
             forged,
-            ca_cert=read_certificate(root(key, now)),
-            ca_key=key, duration=HOUR, is_ca=False, usages=(), now=now,
+            ca_cert=read_certificate(root(key)),
+            ca_key=key, duration=HOUR, is_ca=False, usages=(), now=AT,
         )  # fmt: skip
 
 
-def test_a_self_signed_certificate_keeps_the_hash_of_its_request(keys: MakeKey, now: datetime) -> None:
+def test_a_self_signed_certificate_keeps_the_hash_of_its_request(keys: MakeKey) -> None:
     key = keys("RSA 2048")
     csr = build_csr(CsrPlan(common_name="a", signature_algorithm="SHA384WithRSA"), key)
-    pem = self_sign(csr, key=key, duration=HOUR, is_ca=False, usages=(), now=now)
+    pem = own(csr, key)
     chosen = read_certificate(pem).parsed.signature_hash_algorithm
     assert chosen is not None
     assert chosen.name == "sha384"
 
 
-def test_reading_refuses_what_is_no_certificate_and_too_many(keys: MakeKey, now: datetime) -> None:
+def test_reading_refuses_what_is_no_certificate_and_too_many(keys: MakeKey) -> None:
     for garbage in (b"", b"hello", b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"):
         with pytest.raises(BadCertificate):
             read_chain(garbage)
-    pem = root(keys("ECDSA 256"), now)
+    pem = root(keys("ECDSA 256"))
     assert len(read_chain(b"a comment\n" + pem * 50)) == 50
     with pytest.raises(BadCertificate, match="too many"):
         read_chain(pem * 51)
     names = tuple(f"a{number}.example.com" for number in range(3000))
     csr = build_csr(CsrPlan(dns_names=names), key := keys("ECDSA 256"))
-    large = self_sign(csr, key=key, duration=HOUR, is_ca=False, usages=(), now=now)
+    large = own(csr, key)
     assert len(read_chain(large + pem)) == 2
     with pytest.raises(BadCertificate, match="too large"):
         read_chain(large * 2)
 
 
-def test_facts_can_be_compared_and_show_no_bytes(keys: MakeKey, now: datetime) -> None:
-    pem = root(keys("ECDSA 256"), now)
+def test_facts_can_be_compared_and_show_no_bytes(keys: MakeKey) -> None:
+    pem = root(keys("ECDSA 256"))
     facts = read_certificate(pem)
     assert facts == read_certificate(b"\n" + pem)
     assert facts.pem == pem

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
-
 import pytest
 
 from certwright.kube.api import conditions
@@ -17,31 +14,25 @@ from certwright.resources.request import CertificateSigningRequest, CertificateS
 from certwright.resources.table import (
     CERTIFICATE_REQUESTS,
     CERTIFICATE_SIGNING_REQUESTS,
-    CERTIFICATES,
     ISSUERS,
 )
 from controllers.crashes import Guillotine
-from issuers.venafi.live import Live, live_world
+from issuers.vault.test_controllers import approved
+from issuers.venafi.live import add_certificate, add_issuer
 from support.venafi.server import FakeVenafi
-from support.world import ADMIN
+from support.world import ADMIN, LiveWorld, eventually, live_world
+
+pytestmark = pytest.mark.usefixtures("trusted")
 
 
-async def until(true: Callable[[], Awaitable[bool]], *, within_s: float = 60.0) -> None:
-    """Return when it is so. Raises `TimeoutError`."""
-    async with asyncio.timeout(within_s):
-        while not await true():  # noqa: ASYNC110 - other tasks have no event for it
-            await asyncio.sleep(0.02)
-
-
-@pytest.mark.usefixtures("trusted")
 @pytest.mark.parametrize("product", ["tpp", "cloud", "ngts"])
 async def test_a_certificate_is_issued_and_its_request_names_the_order(
     product: str, fake: FakeVenafi
 ) -> None:
     async with live_world() as world:
-        await world.add_issuer(fake, product)
-        await world.add_certificate("web")
-        await until(lambda: world.has_issued("web"))
+        await add_issuer(world, fake, product)
+        await add_certificate(world, "web")
+        await eventually(lambda: world.has_issued("web"))
         issuer = await world.get(ISSUERS, "venafi")
         assert conditions.is_true(issuer.status.conditions, "Ready")
         (request,) = (await world.client.list(CERTIFICATE_REQUESTS, "default")).items
@@ -51,16 +42,15 @@ async def test_a_certificate_is_issued_and_its_request_names_the_order(
         assert "Ready" in [event.reason for event in await world.events()]
 
 
-@pytest.mark.usefixtures("trusted")
 @pytest.mark.long  # 200 certificates
 async def test_two_hundred_certificates_take_one_login_and_three_calls_each(fake: FakeVenafi) -> None:
     async with live_world() as world:
-        await world.add_issuer(fake)
-        await until(lambda: is_ready(world))
+        await add_issuer(world, fake)
+        await eventually(lambda: is_ready(world))
         before = fake.state.calls["all"]
         for number in range(200):
-            await world.add_certificate(f"web-{number}")
-        await until(lambda: are_issued(world, 200), within_s=120)
+            await add_certificate(world, f"web-{number}")
+        await eventually(lambda: world.have_issued(200), within_s=120)
         calls = fake.state.calls
         assert calls["POST vedauth/authorize/oauth"] == 1
         assert calls["POST vedsdk/certificates/checkpolicy"] == 1
@@ -68,22 +58,20 @@ async def test_two_hundred_certificates_take_one_login_and_three_calls_each(fake
         assert len(fake.state.placed) == 200
 
 
-@pytest.mark.usefixtures("trusted")
 @pytest.mark.parametrize("product", ["tpp", "cloud", "ngts"])
 async def test_a_certificate_takes_nine_writes_and_four_events(product: str, fake: FakeVenafi) -> None:
     async with live_world() as world:
-        await world.add_issuer(fake, product)
-        await until(lambda: is_ready(world))
+        await add_issuer(world, fake, product)
+        await eventually(lambda: is_ready(world))
         await world.settle()
         world.recording.writes.clear()
-        await world.add_certificate("web")
-        await until(lambda: world.has_issued("web"))
-        await until(lambda: has_removed_key(world))
+        await add_certificate(world, "web")
+        await eventually(lambda: world.has_issued("web"))
+        await eventually(lambda: has_removed_key(world))
         assert len(world.recording.object_writes()) <= 9
         assert len(world.recording.event_writes()) <= 4
 
 
-@pytest.mark.usefixtures("trusted")
 @pytest.mark.parametrize("answered", [False, True])
 @pytest.mark.parametrize("product", ["tpp", "cloud"])
 @pytest.mark.parametrize("writes", range(2, 9))
@@ -93,68 +81,66 @@ async def test_after_a_crash_at_any_write_nothing_is_ordered_twice(
 ) -> None:
     fake.state.polls = 1
     async with live_world() as world:
-        await world.add_issuer(fake, product)
-        await until(lambda: is_ready(world))
+        await add_issuer(world, fake, product)
+        await eventually(lambda: is_ready(world))
         cut = Guillotine(world.server.handle, writes, answered=answered)
         world.recording.handler = cut.handle
-        await world.add_certificate("web")
-        await until(lambda: has_got_to(world, cut))
+        await add_certificate(world, "web")
+        await eventually(lambda: has_got_to(world, cut))
         await world.stop_controllers()
         requests = (await world.client.list(CERTIFICATE_REQUESTS, "default")).items
         is_saved = any(VENAFI_PICKUP_ID in request.metadata.annotations for request in requests)
         world.recording.handler = world.server.handle
         await world.start_controllers()
-        await until(lambda: world.has_issued("web"))
+        await eventually(lambda: world.has_issued("web"))
         # SaaS chooses the ID of an order: one whose ID could not be saved is repeated.
         assert len(fake.state.placed) <= (1 if product == "tpp" or is_saved else 2)
 
 
-async def has_removed_key(world: Live) -> bool:
+async def has_removed_key(world: LiveWorld) -> bool:
     """Whether the last write is made: the Secret with the next key is deleted."""
     return world.recording.object_writes()[-1].method == "DELETE"
 
 
-async def has_got_to(world: Live, cut: Guillotine) -> bool:
+async def has_got_to(world: LiveWorld, cut: Guillotine) -> bool:
     """Whether the controllers were cut off, or wait for the server."""
     return cut.has_cut or await is_pending(world)
 
 
-@pytest.mark.usefixtures("trusted")
 async def test_a_pending_order_is_fetched_later_with_custom_fields_and_one_order(fake: FakeVenafi) -> None:
     fake.state.polls = 1
     async with live_world() as world:
-        await world.add_issuer(fake)
+        await add_issuer(world, fake)
         fields = '[{"name": "Owner", "value": "web team"}]'
-        await world.add_certificate("web", annotations={VENAFI_CUSTOM_FIELDS: fields})
-        await until(lambda: is_pending(world))
+        await add_certificate(world, "web", annotations={VENAFI_CUSTOM_FIELDS: fields})
+        await eventually(lambda: is_pending(world))
         await world.start_controllers()
-        await until(lambda: world.has_issued("web"))
+        await eventually(lambda: world.has_issued("web"))
         (order,) = fake.state.orders.values()
         assert order.body["CustomFields"] == [{"Name": "Owner", "Values": ["web team"]}]
         assert len(fake.state.placed) == 1
 
 
-@pytest.mark.usefixtures("trusted")
 async def test_custom_fields_of_the_issuer_and_of_the_certificate_are_merged(fake: FakeVenafi) -> None:
     async with live_world() as world:
-        await world.add_issuer(fake)
-        await until(lambda: is_ready(world))
+        await add_issuer(world, fake)
+        await eventually(lambda: is_ready(world))
         await annotate_issuer(world, "Owner: the platform team")
-        await until(lambda: is_unready(world))
+        await eventually(lambda: is_unready(world))
         issuer = await world.get(ISSUERS, "venafi")
         ready = conditions.find(issuer.status.conditions, "Ready")
         assert ready is not None
         assert ready.reason == "ErrorSetup"
         assert VENAFI_CUSTOM_FIELDS in ready.message
         own = '[{"name": "Owner", "value": "web team"}, {"name": "Tier", "value": "1"}]'
-        await world.add_certificate("web", annotations={VENAFI_CUSTOM_FIELDS: own})
+        await add_certificate(world, "web", annotations={VENAFI_CUSTOM_FIELDS: own})
         # As soon as the issuer's are readable the request that waited continues.
         await annotate_issuer(
             world,
             '[{"name": "Owner", "value": "platform", "type": "Plain"}, {"name": "Cost", "value": "7"}, '
             '{"name": "Cost", "value": "8"}]',
         )
-        await until(lambda: world.has_issued("web"))
+        await eventually(lambda: world.has_issued("web"))
         (order,) = fake.state.orders.values()
         assert sorted(order.body["CustomFields"], key=lambda field: str(field["Name"])) == [
             {"Name": "Cost", "Values": ["7", "8"]},
@@ -163,22 +149,21 @@ async def test_custom_fields_of_the_issuer_and_of_the_certificate_are_merged(fak
         ]
 
 
-async def annotate_issuer(world: Live, fields: str) -> None:
+async def annotate_issuer(world: LiveWorld, fields: str) -> None:
     patch = {"metadata": {"annotations": {VENAFI_CUSTOM_FIELDS: fields}}}
     await world.client.patch(ISSUERS, "venafi", "default", patch)
 
 
-async def is_unready(world: Live) -> bool:
+async def is_unready(world: LiveWorld) -> bool:
     return not await is_ready(world)
 
 
-@pytest.mark.usefixtures("trusted")
 async def test_what_the_policy_forbids_is_the_requests_fault_and_costs_no_order(fake: FakeVenafi) -> None:
     fake.state.policy["WhitelistedDomains"] = ["example.org"]
     async with live_world() as world:
-        await world.add_issuer(fake)
-        await world.add_certificate("web")
-        await until(lambda: has_failed(world))
+        await add_issuer(world, fake)
+        await add_certificate(world, "web")
+        await eventually(lambda: has_failed(world))
         issuing = conditions.find((await world.certificate("web")).status.conditions, "Issuing")
         assert issuing is not None
         assert issuing.reason == "InvalidRequest"
@@ -189,10 +174,9 @@ async def test_what_the_policy_forbids_is_the_requests_fault_and_costs_no_order(
         assert not fake.state.placed
 
 
-@pytest.mark.usefixtures("trusted")
 async def test_a_signing_request_of_kubernetes_names_its_order(fake: FakeVenafi) -> None:
     async with live_world(enabled="*,certificatesigningrequests-issuer-venafi") as world:
-        await world.add_issuer(fake)
+        await add_issuer(world, fake)
         plan = CsrPlan(common_name="mine.example.com", usages=("client auth", "digital signature"))
         fields = {"venafi.experimental.cert-manager.io/custom-fields": '[{"name": "Owner", "value": "me"}]'}
         request = CertificateSigningRequest(
@@ -205,48 +189,31 @@ async def test_a_signing_request_of_kubernetes_names_its_order(fake: FakeVenafi)
                 username=ADMIN.name,
             ),
         )
-        await world.create(CERTIFICATE_SIGNING_REQUESTS, request)
-        approved = {"type": "Approved", "status": "True", "reason": "KubectlApprove", "message": "by hand"}
-        await world.client.patch(
-            CERTIFICATE_SIGNING_REQUESTS,
-            "mine",
-            "",
-            {"status": {"conditions": [approved]}},
-            subresource="approval",
-        )
-        await until(lambda: is_signed(world))
+        await approved(world, request)
+        await eventually(lambda: is_signed(world))
         obj = await world.get(CERTIFICATE_SIGNING_REQUESTS, "mine")
         pickup_id = obj.metadata.annotations["venafi.experimental.cert-manager.io/pickup-id"]
         assert fake.state.placed == [pickup_id]
         assert fake.state.orders[pickup_id].body["CustomFields"] == [{"Name": "Owner", "Values": ["me"]}]
 
 
-async def is_signed(world: Live) -> bool:
+async def is_signed(world: LiveWorld) -> bool:
     """Whether Kubernetes' request has a certificate."""
     return bool((await world.get(CERTIFICATE_SIGNING_REQUESTS, "mine")).status.certificate)
 
 
-async def is_ready(world: Live) -> bool:
+async def is_ready(world: LiveWorld) -> bool:
     """Whether the issuer is ready."""
     return conditions.is_true((await world.get(ISSUERS, "venafi")).status.conditions, "Ready")
 
 
-async def are_issued(world: Live, number: int) -> bool:
-    """Whether so many Certificates are Ready."""
-    certificates = (await world.client.list(CERTIFICATES, "default")).items
-    return (
-        sum(conditions.is_true(certificate.status.conditions, "Ready") for certificate in certificates)
-        == number
-    )
-
-
-async def is_pending(world: Live) -> bool:
+async def is_pending(world: LiveWorld) -> bool:
     """Whether a request waits for its order."""
     requests = (await world.client.list(CERTIFICATE_REQUESTS, "default")).items
     ready = [conditions.find(request.status.conditions, "Ready") for request in requests]
     return any(condition is not None and condition.reason == "Pending" for condition in ready)
 
 
-async def has_failed(world: Live) -> bool:
+async def has_failed(world: LiveWorld) -> bool:
     """Whether the issuance has failed."""
     return (await world.certificate("web")).status.last_failure_time is not None

@@ -4,9 +4,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from certwright.acme.solvers.dns01.hosts.contract import Outside
+from certwright.acme.solvers.dns01.hosts.contract import HostSettings, Outside
+from certwright.acme.solvers.dns01.hosts.session import HostSession
 from certwright.kit.https import HttpsClient
 from certwright.kit.outgoing import HttpClient, ServerRules, ServerTls
+from conformance.check_dns_host import session_of
 from support.dns.outside import Time
 
 
@@ -28,3 +30,9 @@ async def outside(time: Time) -> AsyncIterator[Outside]:
     yield Outside(client, lambda: time.now)
     for http_client in clients.values():
         await http_client.close()
+
+
+@pytest.fixture
+def session(settings: HostSettings, outside: Outside) -> HostSession:
+    """A session of the host whose `settings` the module has."""
+    return session_of(settings, outside)

@@ -12,7 +12,7 @@ from certwright.acme.solvers.dns01.hosts.api import Endpoint
 from certwright.acme.solvers.dns01.hosts.contract import CredentialsRejected, Outside
 from certwright.acme.solvers.dns01.hosts.session import HostSession
 from certwright.kit.outgoing import ServerRules
-from conformance.check_dns_host import OF_OTHERS, SHARED, ZONE, check_dns_host
+from conformance.check_dns_host import OF_OTHERS, SHARED, ZONE, check_dns_host, session_of
 from support.dns.akamai import ACCESS_TOKEN, CLIENT_SECRET, CLIENT_TOKEN, FakeAkamai
 
 
@@ -34,17 +34,9 @@ def settings(fake: FakeAkamai) -> AkamaiSettings:
     )
 
 
-def session_of(settings: AkamaiSettings, outside: Outside) -> HostSession:
-    return HostSession(settings.connect(outside), outside.now)
-
-
-async def test_it_behaves_as_a_dns_host(fake: FakeAkamai, settings: AkamaiSettings, outside: Outside) -> None:
-    async def see(name: str) -> set[str]:
-        return fake.values(name)
-
+async def test_it_behaves_as_a_dns_host(fake: FakeAkamai, session: HostSession) -> None:
     # A set has no version: only one process may edit a name at a time.
-    session = session_of(settings, outside)
-    await check_dns_host(lambda: session, see)
+    await check_dns_host(lambda: session, fake.values)
 
 
 WRONG: dict[str, Callable[[AkamaiSettings], AkamaiSettings]] = {

@@ -13,7 +13,7 @@ from certwright.acme.solvers.dns01.hosts.azure import AzureSettings, ManagedIden
 from certwright.acme.solvers.dns01.hosts.contract import CredentialsRejected, Outside
 from certwright.acme.solvers.dns01.hosts.session import HostSession
 from certwright.kit.outgoing import ServerRules
-from conformance.check_dns_host import OF_OTHERS, ZONE, check_dns_host, solver_of, task
+from conformance.check_dns_host import OF_OTHERS, ZONE, check_dns_host, session_of, solver_of, task
 from support.dns.azure import ASSERTION, CLIENT, GROUP, SECRET, SUBSCRIPTION, TENANT, FakeAzure
 from support.dns.outside import Time
 
@@ -47,22 +47,14 @@ def settings(fake: FakeAzure, principal: ServicePrincipal) -> AzureSettings:
     )
 
 
-def session_of(settings: AzureSettings, outside: Outside) -> HostSession:
-    return HostSession(settings.connect(outside), outside.now, settings.zone)
-
-
 async def test_it_behaves_as_a_dns_host(fake: FakeAzure, settings: AzureSettings, outside: Outside) -> None:
-    async def see(name: str) -> set[str]:
-        return fake.values(name)
-
-    await check_dns_host(lambda: session_of(settings, outside), see)
+    await check_dns_host(lambda: session_of(settings, outside), fake.values)
     assert fake.sets[ZONE, "_acme-challenge.shared"][1]["metadata"] == {"owner": "others"}
 
 
 async def test_one_login_serves_all_challenges_until_the_token_ends(
-    fake: FakeAzure, settings: AzureSettings, outside: Outside, time: Time
+    fake: FakeAzure, time: Time, session: HostSession
 ) -> None:
-    session = session_of(settings, outside)
     for number in range(5):
         await solver_of(session).present(task(f"n{number}.{ZONE}", "v"))
     assert fake.logins == 1

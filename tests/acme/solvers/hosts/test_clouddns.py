@@ -17,7 +17,7 @@ from certwright.acme.solvers.dns01.hosts.clouddns import CloudDnsSettings, Metad
 from certwright.acme.solvers.dns01.hosts.contract import CredentialsRejected, HostedZone, Outside
 from certwright.acme.solvers.dns01.hosts.session import AfterChange, HostSession
 from certwright.kit.outgoing import ServerRules
-from conformance.check_dns_host import OF_OTHERS, SHARED, ZONE, check_dns_host, solver_of, task
+from conformance.check_dns_host import OF_OTHERS, SHARED, ZONE, check_dns_host, session_of, solver_of, task
 from support.dns.clouddns import EMAIL, KEY_ID, PROJECT, FakeCloudDns
 from support.dns.outside import Time
 
@@ -43,32 +43,22 @@ def settings(fake: FakeCloudDns, key: ServiceAccountKey) -> CloudDnsSettings:
     return CloudDnsSettings(project=PROJECT, login=key, endpoint=Endpoint(fake.url, HTTP))
 
 
-def session_of(settings: CloudDnsSettings, outside: Outside) -> HostSession:
-    return HostSession(settings.connect(outside), outside.now, settings.zone)
-
-
 async def test_it_behaves_as_a_dns_host(
     fake: FakeCloudDns, settings: CloudDnsSettings, outside: Outside
 ) -> None:
-    async def see(name: str) -> set[str]:
-        return fake.values(name)
-
-    await check_dns_host(lambda: session_of(settings, outside), see)
+    await check_dns_host(lambda: session_of(settings, outside), fake.values)
 
 
-async def test_the_requests_do_not_grow_with_the_names(
-    fake: FakeCloudDns, settings: CloudDnsSettings, outside: Outside
-) -> None:
-    session = session_of(settings, outside)
+async def test_the_requests_do_not_grow_with_the_names(fake: FakeCloudDns, session: HostSession) -> None:
     await asyncio.gather(*(solver_of(session).present(task(f"n{n}.{ZONE}", "v")) for n in range(100)))
     zones = f"/dns/v1/projects/{PROJECT}/managedZones"
     assert fake.calls == {"POST /token": 1, f"GET {zones}": 1, f"POST {zones}/{{zone}}/changes": 1}
 
 
 async def test_a_change_is_awaited_and_not_sent_again(
-    fake: FakeCloudDns, settings: CloudDnsSettings, outside: Outside, time: Time
+    fake: FakeCloudDns, time: Time, session: HostSession
 ) -> None:
-    dns_task, solver = task(f"a.{ZONE}", "v"), solver_of(session_of(settings, outside))
+    dns_task, solver = task(f"a.{ZONE}", "v"), solver_of(session)
     await solver.present(dns_task)
     check = AfterChange(solver, None)
     assert isinstance(await check.check(dns_task), NotYet)

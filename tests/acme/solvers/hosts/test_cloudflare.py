@@ -14,7 +14,7 @@ from certwright.acme.solvers.dns01.hosts.cloudflare import CloudflareSettings
 from certwright.acme.solvers.dns01.hosts.contract import CredentialsRejected, Outside
 from certwright.acme.solvers.dns01.hosts.session import HostSession
 from certwright.kit.outgoing import ServerRules
-from conformance.check_dns_host import OF_OTHERS, SHARED, ZONE, check_dns_host, solver_of, task
+from conformance.check_dns_host import OF_OTHERS, SHARED, ZONE, check_dns_host, session_of, solver_of, task
 from support.dns.cloudflare import EMAIL, KEY, TOKEN, FakeCloudflare
 
 
@@ -31,17 +31,10 @@ def settings(fake: FakeCloudflare) -> CloudflareSettings:
     return CloudflareSettings(token=TOKEN, endpoint=Endpoint(fake.url, ServerRules(allow_http=True)))
 
 
-def session_of(settings: CloudflareSettings, outside: Outside) -> HostSession:
-    return HostSession(settings.connect(outside), outside.now)
-
-
 async def test_it_behaves_as_a_dns_host(
     fake: FakeCloudflare, settings: CloudflareSettings, outside: Outside
 ) -> None:
-    async def see(name: str) -> set[str]:
-        return fake.values(name)
-
-    await check_dns_host(lambda: session_of(settings, outside), see)
+    await check_dns_host(lambda: session_of(settings, outside), fake.values)
 
 
 async def test_a_global_key_works_too(
@@ -52,10 +45,7 @@ async def test_a_global_key_works_too(
     assert fake.values(f"_acme-challenge.a.{ZONE}")
 
 
-async def test_one_request_adds_and_one_removes(
-    fake: FakeCloudflare, settings: CloudflareSettings, outside: Outside
-) -> None:
-    session = session_of(settings, outside)
+async def test_one_request_adds_and_one_removes(fake: FakeCloudflare, session: HostSession) -> None:
     for number in range(20):
         solver, dns_task = solver_of(session), task(f"n{number}.{ZONE}", "v")
         await solver.present(dns_task)
@@ -64,14 +54,12 @@ async def test_one_request_adds_and_one_removes(
     assert fake.calls == {"GET /zones": 1, f"POST {records}": 20, f"DELETE {records}/{{record}}": 20}
 
 
-async def test_a_record_on_the_second_page_is_removed(
-    fake: FakeCloudflare, settings: CloudflareSettings, outside: Outside
-) -> None:
+async def test_a_record_on_the_second_page_is_removed(fake: FakeCloudflare, session: HostSession) -> None:
     fake.page = 2
     dns_task = task(f"pages.{ZONE}", "last")
     there = {f"r{number}": f"value-{number}" for number in range(5)}
     fake.zones[ZONE].records[f"_acme-challenge.pages.{ZONE}"] = {**there, "ours": dns_task.key}
-    await solver_of(session_of(settings, outside)).clean_up(dns_task)
+    await solver_of(session).clean_up(dns_task)
     assert fake.values(f"_acme-challenge.pages.{ZONE}") == set(there.values())
 
 
@@ -82,16 +70,12 @@ async def test_a_wrong_token_is_named(settings: CloudflareSettings, outside: Out
     assert "wrong" not in str(caught.value).replace("the credentials are wrong", "")
 
 
-async def test_a_zone_of_another_account_is_named(settings: CloudflareSettings, outside: Outside) -> None:
-    session = session_of(settings, outside)
+async def test_a_zone_of_another_account_is_named(session: HostSession) -> None:
     with pytest.raises(SolverError, match=r"the account has no zone elsewhere\.example"):
         await session.find_zone(("elsewhere.example",))
 
 
-async def test_a_zone_that_was_made_again_is_found_again(
-    fake: FakeCloudflare, settings: CloudflareSettings, outside: Outside
-) -> None:
-    session = session_of(settings, outside)
+async def test_a_zone_that_was_made_again_is_found_again(fake: FakeCloudflare, session: HostSession) -> None:
     await solver_of(session).present(task(f"a.{ZONE}", "v"))
     fake.zones[ZONE].id = "another"
     await solver_of(session).present(task(f"b.{ZONE}", "v"))
@@ -109,10 +93,10 @@ async def test_a_zone_that_was_made_again_is_found_again(
     ids=["500", "HTML", "endless", "redirect"],
 )
 async def test_what_cannot_be_understood_is_one_sentence(
-    answer: web.Response, words: str, fake: FakeCloudflare, settings: CloudflareSettings, outside: Outside
+    answer: web.Response, words: str, fake: FakeCloudflare, session: HostSession
 ) -> None:
     fake.planned.append(answer)
     with pytest.raises(SolverError, match=words) as caught:
-        await session_of(settings, outside).find_zone((ZONE,))
+        await session.find_zone((ZONE,))
     assert "\n" not in str(caught.value)
     assert "<html>" not in str(caught.value)

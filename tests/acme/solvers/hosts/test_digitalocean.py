@@ -14,7 +14,7 @@ from certwright.acme.solvers.dns01.hosts.contract import CredentialsRejected, Ou
 from certwright.acme.solvers.dns01.hosts.digitalocean import DigitalOceanSettings
 from certwright.acme.solvers.dns01.hosts.session import HostSession
 from certwright.kit.outgoing import ServerRules
-from conformance.check_dns_host import OF_OTHERS, SHARED, ZONE, check_dns_host, solver_of, task
+from conformance.check_dns_host import OF_OTHERS, SHARED, ZONE, check_dns_host, session_of, solver_of, task
 from support.dns.digitalocean import TOKEN, FakeDigitalOcean
 from support.dns.outside import START
 
@@ -34,10 +34,6 @@ def settings(fake: FakeDigitalOcean) -> DigitalOceanSettings:
     )
 
 
-def session_of(settings: DigitalOceanSettings, outside: Outside) -> HostSession:
-    return HostSession(settings.connect(outside), outside.now)
-
-
 async def test_it_behaves_as_a_dns_host(
     fake: FakeDigitalOcean, settings: DigitalOceanSettings, outside: Outside
 ) -> None:
@@ -49,30 +45,22 @@ async def test_it_behaves_as_a_dns_host(
     await check_dns_host(lambda: session_of(settings, outside), see)
 
 
-async def test_zone_lookups_do_not_grow(
-    fake: FakeDigitalOcean, settings: DigitalOceanSettings, outside: Outside
-) -> None:
-    session = session_of(settings, outside)
+async def test_zone_lookups_do_not_grow(fake: FakeDigitalOcean, session: HostSession) -> None:
     for number in range(20):
         await solver_of(session).present(task(f"n{number}.{ZONE}", "v"))
     assert fake.calls["GET /v2/domains/{zone}"] == 1
 
 
-async def test_records_on_later_pages_are_found(
-    fake: FakeDigitalOcean, settings: DigitalOceanSettings, outside: Outside
-) -> None:
+async def test_records_on_later_pages_are_found(fake: FakeDigitalOcean, session: HostSession) -> None:
     fake.page = 2
     dns_task = task(f"pages.{ZONE}", "ours")
     others = {str(number): f"value-{number}" for number in range(100, 105)}
     fake.zones[ZONE].records[f"_acme-challenge.pages.{ZONE}"] = {**others, "7": dns_task.key}
-    await solver_of(session_of(settings, outside)).clean_up(dns_task)
+    await solver_of(session).clean_up(dns_task)
     assert fake.values(f"_acme-challenge.pages.{ZONE}") == set(others.values())
 
 
-async def test_a_rate_limit_is_kept_to(
-    fake: FakeDigitalOcean, settings: DigitalOceanSettings, outside: Outside
-) -> None:
-    session = session_of(settings, outside)
+async def test_a_rate_limit_is_kept_to(fake: FakeDigitalOcean, session: HostSession) -> None:
     body = {"id": "too_many_requests", "message": "API Rate limit exceeded."}
     fake.planned.append(web.json_response(body, status=429, headers={"retry-after": "90"}))
     for _ in range(3):

@@ -14,7 +14,7 @@ from certwright.acme.solvers.dns01.hosts.contract import CredentialsRejected, Ou
 from certwright.acme.solvers.dns01.hosts.powerdns import PowerDnsSettings
 from certwright.acme.solvers.dns01.hosts.session import HostSession
 from certwright.kit.outgoing import ServerRules
-from conformance.check_dns_host import OF_OTHERS, SHARED, ZONE, check_dns_host, solver_of, task
+from conformance.check_dns_host import OF_OTHERS, SHARED, ZONE, check_dns_host, session_of, solver_of, task
 from support.dns.powerdns import KEY, PowerDnsServer, running_powerdns, served, set_records
 
 
@@ -29,37 +29,25 @@ def settings(server: PowerDnsServer) -> PowerDnsSettings:
     return PowerDnsSettings(endpoint=Endpoint(server.url, ServerRules(allow_http=True)), key=KEY)
 
 
-def session_of(settings: PowerDnsSettings, outside: Outside) -> HostSession:
-    return HostSession(settings.connect(outside), outside.now)
-
-
-async def test_it_behaves_as_a_dns_host(
-    server: PowerDnsServer, settings: PowerDnsSettings, outside: Outside
-) -> None:
+async def test_it_behaves_as_a_dns_host(server: PowerDnsServer, session: HostSession) -> None:
     await set_records(server, f"_acme-challenge.{SHARED}", [OF_OTHERS])
 
     async def see(name: str) -> set[str]:
         return served(server, name)
 
     # Before version 5 only one process may edit a name at a time.
-    session = session_of(settings, outside)
     await check_dns_host(lambda: session, see)
 
 
-async def test_a_disabled_record_stays_disabled(
-    server: PowerDnsServer, settings: PowerDnsSettings, outside: Outside
-) -> None:
+async def test_a_disabled_record_stays_disabled(server: PowerDnsServer, session: HostSession) -> None:
     name = f"_acme-challenge.disabled.{ZONE}"
     await set_records(server, name, ["old"], disabled=True)
     dns_task = task(f"disabled.{ZONE}", "v")
-    await solver_of(session_of(settings, outside)).present(dns_task)
+    await solver_of(session).present(dns_task)
     assert served(server, name) == {dns_task.key}
 
 
-async def test_two_hundred_names_take_one_change(
-    server: PowerDnsServer, settings: PowerDnsSettings, outside: Outside
-) -> None:
-    session = session_of(settings, outside)
+async def test_two_hundred_names_take_one_change(server: PowerDnsServer, session: HostSession) -> None:
     tasks = [task(f"n{number}.{ZONE}", "v") for number in range(200)]
     await asyncio.gather(*(solver_of(session).present(dns_task) for dns_task in tasks))
     assert served(server, f"_acme-challenge.n199.{ZONE}") == {tasks[-1].key}
@@ -73,6 +61,6 @@ async def test_a_wrong_key_is_named(settings: PowerDnsSettings, outside: Outside
     assert "wrong-key" not in str(caught.value)
 
 
-async def test_a_missing_zone_is_named(settings: PowerDnsSettings, outside: Outside) -> None:
+async def test_a_missing_zone_is_named(session: HostSession) -> None:
     with pytest.raises(SolverError, match=r"no zone elsewhere\.example"):
-        await session_of(settings, outside).find_zone(("elsewhere.example",))
+        await session.find_zone(("elsewhere.example",))

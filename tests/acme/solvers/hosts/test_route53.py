@@ -22,7 +22,7 @@ from certwright.acme.solvers.dns01.hosts.session import AfterChange, HostSession
 from certwright.kit.aws.credentials import AssumedRole
 from certwright.kit.aws.service import AwsCredentials, AwsEndpoint, StaticKeys
 from certwright.kit.outgoing import ServerRules
-from conformance.check_dns_host import OF_OTHERS, SHARED, ZONE, check_dns_host, solver_of, task
+from conformance.check_dns_host import OF_OTHERS, SHARED, ZONE, check_dns_host, session_of, solver_of, task
 from support.dns.outside import Time
 from support.dns.route53 import StrictRoute53
 from support.ministack import Aws, running_ministack
@@ -84,10 +84,6 @@ def endpoint(url: str) -> AwsEndpoint:
     return AwsEndpoint(url, "us-east-1", ServerRules(allow_http=True))
 
 
-def session_of(settings: Route53Settings, outside: Outside) -> HostSession:
-    return HostSession(settings.connect(outside), outside.now, settings.zone)
-
-
 async def test_it_behaves_as_a_dns_host(
     strict: StrictRoute53, settings: Route53Settings, outside: Outside
 ) -> None:
@@ -103,14 +99,14 @@ async def test_it_behaves_as_a_dns_host(
 
 
 async def test_records_of_others_with_the_same_policy_stay(
-    strict: StrictRoute53, settings: Route53Settings, outside: Outside
+    strict: StrictRoute53, session: HostSession
 ) -> None:
     name, policy = (
         f"_acme-challenge.multi.{ZONE}",
         "<SetIdentifier>x</SetIdentifier><MultiValueAnswer>true</MultiValueAnswer>",
     )
     await asyncio.to_thread(strict.write, ZONE, name, OF_OTHERS, policy=policy)
-    dns_task, solver = task(f"multi.{ZONE}", "v"), solver_of(session_of(settings, outside))
+    dns_task, solver = task(f"multi.{ZONE}", "v"), solver_of(session)
     await solver.present(dns_task)
     assert await asyncio.to_thread(strict.values, name) == {OF_OTHERS, dns_task.key}
     await solver.clean_up(dns_task)
@@ -150,9 +146,8 @@ async def test_two_processes_change_one_simple_record(
 
 
 async def test_the_requests_do_not_grow_with_the_names(
-    strict: StrictRoute53, settings: Route53Settings, outside: Outside, time: Time
+    strict: StrictRoute53, time: Time, session: HostSession
 ) -> None:
-    session = session_of(settings, outside)
     tasks = [task(f"n{number}.{ZONE}", "v") for number in range(200)]
     solvers = [solver_of(session) for _ in tasks]
     await asyncio.gather(*(solver.present(dns_task) for solver, dns_task in zip(solvers, tasks, strict=True)))
@@ -174,12 +169,10 @@ async def test_the_requests_do_not_grow_with_the_names(
     assert strict.calls[CHANGE] == 4
 
 
-async def test_one_name_of_many_has_a_simple_record(
-    strict: StrictRoute53, settings: Route53Settings, outside: Outside
-) -> None:
+async def test_one_name_of_many_has_a_simple_record(strict: StrictRoute53, session: HostSession) -> None:
     name = f"_acme-challenge.m3.{ZONE}"
     await asyncio.to_thread(strict.write, ZONE, name, OF_OTHERS)
-    session, tasks = session_of(settings, outside), [task(f"m{number}.{ZONE}", "v") for number in range(64)]
+    tasks = [task(f"m{number}.{ZONE}", "v") for number in range(64)]
     await asyncio.gather(*(solver_of(session).present(dns_task) for dns_task in tasks))
     assert await asyncio.to_thread(strict.values, name) == {OF_OTHERS, tasks[3].key}
     assert await asyncio.to_thread(strict.values, f"_acme-challenge.m63.{ZONE}") == {tasks[63].key}
@@ -264,9 +257,8 @@ async def test_credentials_that_expired_early_are_replaced(
 
 
 async def test_throttling_pauses_all_challenges_of_the_credentials(
-    strict: StrictRoute53, settings: Route53Settings, outside: Outside, time: Time
+    strict: StrictRoute53, time: Time, session: HostSession
 ) -> None:
-    session = session_of(settings, outside)
     strict.planned += [error("Throttling", "Rate exceeded", 400) for _ in range(2)]
     for pause in (1, 2):
         with pytest.raises(Throttled, match="Rate exceeded") as caught:
@@ -279,15 +271,13 @@ async def test_throttling_pauses_all_challenges_of_the_credentials(
     await solver_of(session).present(task(f"t.{ZONE}", "v"))
 
 
-async def test_a_change_that_is_forgotten_is_not_pending(settings: Route53Settings, outside: Outside) -> None:
-    assert not await session_of(settings, outside).is_pending("CFORGOTTEN")
+async def test_a_change_that_is_forgotten_is_not_pending(session: HostSession) -> None:
+    assert not await session.is_pending("CFORGOTTEN")
 
 
-async def test_a_private_zone_and_further_pages(
-    strict: StrictRoute53, settings: Route53Settings, outside: Outside
-) -> None:
+async def test_a_private_zone_and_further_pages(strict: StrictRoute53, session: HostSession) -> None:
     strict.planned.append(listed(("ZPRIVATE", f"{ZONE}.", "true"), following=(f"{ZONE}.", "A")))
-    zone = await session_of(settings, outside).find_zone((ZONE,))
+    zone = await session.find_zone((ZONE,))
     assert zone.id == strict.zones[ZONE].id
     assert strict.calls[LIST] == 2
 
