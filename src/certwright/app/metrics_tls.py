@@ -23,6 +23,7 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
+from certwright.app.tls_identity import Signed, new_ca, new_leaf, read_pair, renew_at
 from certwright.kit import logs
 from certwright.kube.api.core import SECRETS, Secret, SecretMeta
 from certwright.kube.api.errors import AlreadyExists, ApiError, Conflict, NotFound, Unreachable
@@ -32,12 +33,10 @@ from certwright.kube.util.clock import Clock
 from certwright.kube.util.connections import load_pair
 from certwright.kube.util.encoding import is_ip_address
 from certwright.pki import keys
-from certwright.pki.certificates import CertificateFacts, read_certificate
-from certwright.pki.csr import CsrPlan, build_csr
+from certwright.pki.certificates import CertificateFacts
+from certwright.pki.csr import CsrPlan
 from certwright.pki.errors import PkiError
-from certwright.pki.keys import KeyAlgorithm, KeyEncoding, KeyPlan, PrivateKey
-from certwright.pki.renewal import renewal_time
-from certwright.pki.signing import self_sign, sign
+from certwright.pki.keys import KeyEncoding
 from certwright.resources import names
 
 _EVERY: Final = timedelta(seconds=10)
@@ -138,7 +137,6 @@ LEAF_LIFE: Final = timedelta(days=7)
 CA_LIFE: Final = timedelta(days=365)
 _CA_NAME: Final = "certwright metrics"
 _FIELD_MANAGER: Final = "certwright-metrics-ca"
-_PLAN: Final = KeyPlan(KeyAlgorithm.ECDSA, 256)
 
 
 class CaSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -147,11 +145,6 @@ class CaSettings(msgspec.Struct, frozen=True, kw_only=True):
     secret: ObjectKey
     dns_names: tuple[str, ...]
     leaf_life: timedelta = LEAF_LIFE
-
-
-class _Ca(msgspec.Struct, frozen=True):
-    facts: CertificateFacts
-    key: PrivateKey
 
 
 class SecretCa:
@@ -169,12 +162,12 @@ class SecretCa:
         ca = await self._current(now)
         facts = self._facts
         # One that begins later was issued by a clock that was ahead.
-        if self._signer != ca.facts.pem or facts is None or not facts.not_before <= now < _renew_at(facts):
+        if self._signer != ca.facts.pem or facts is None or not facts.not_before <= now < renew_at(facts):
             self._leaf, self._facts = _leaf(ca, self._settings, now)
             self._signer = ca.facts.pem
         return self._leaf
 
-    async def _current(self, now: datetime) -> _Ca:
+    async def _current(self, now: datetime) -> Signed:
         """The CA in the Secret, created or replaced if need be."""
         where = self._settings.secret
         try:
@@ -220,21 +213,17 @@ class SecretCa:
 
 def _is_usable(ca: CertificateFacts, now: datetime, *, is_ours: bool) -> bool:
     """Whether it signs now. A CA of the operator's own is used to its end."""
-    return ca.not_before <= now < (_renew_at(ca) if is_ours else ca.not_after)
+    return ca.not_before <= now < (renew_at(ca) if is_ours else ca.not_after)
 
 
-def _ca_in(secret: Secret) -> _Ca | None:
+def _ca_in(secret: Secret) -> Signed | None:
     """The CA in the Secret; None if it holds none."""
     data = secret.data
     certificate = data.get(names.TLS_CERT_KEY, b"")
     if certificate != data.get(names.CA_CERT_KEY):
         return None
-    try:
-        key = keys.load_private_key(data.get(names.TLS_PRIVATE_KEY_KEY, b""))
-        ca = _Ca(read_certificate(certificate), key)
-    except PkiError:
-        return None
-    return ca if ca.facts.may_sign and keys.public_key_der(ca.key) == ca.facts.public_key_der else None
+    ca = read_pair(certificate, data.get(names.TLS_PRIVATE_KEY_KEY, b""))
+    return ca if ca is not None and ca.facts.may_sign else None
 
 
 def _configuration(secret: Secret, data: dict[str, bytes]) -> dict[str, Any]:
@@ -254,33 +243,18 @@ def _configuration(secret: Secret, data: dict[str, bytes]) -> dict[str, Any]:
 
 
 def _new_ca(now: datetime) -> dict[str, bytes]:
-    key = keys.generate(_PLAN)
-    plan = CsrPlan(common_name=_CA_NAME, is_ca=True, usages=("digital signature", "cert sign"))
-    pem = self_sign(build_csr(plan, key), key=key, duration=CA_LIFE, is_ca=True, usages=plan.usages, now=now)
+    facts, key = new_ca(_CA_NAME, CA_LIFE, now=now)
     return {
-        names.TLS_CERT_KEY: pem,
-        names.CA_CERT_KEY: pem,
+        names.TLS_CERT_KEY: facts.pem,
+        names.CA_CERT_KEY: facts.pem,
         names.TLS_PRIVATE_KEY_KEY: keys.encode_private_key(key, KeyEncoding.PKCS8),
     }
 
 
-def _leaf(ca: _Ca, settings: CaSettings, now: datetime) -> tuple[bytes, CertificateFacts]:
+def _leaf(ca: Signed, settings: CaSettings, now: datetime) -> tuple[bytes, CertificateFacts]:
     """A new certificate with its key, and what is in it."""
     dns_names = tuple(name for name in settings.dns_names if not is_ip_address(name))
     addresses = tuple(name for name in settings.dns_names if is_ip_address(name))
-    key = keys.generate(_PLAN)
     plan = CsrPlan(dns_names=dns_names, ip_addresses=addresses, usages=("digital signature", "server auth"))
-    pem = sign(
-        build_csr(plan, key),
-        ca_cert=ca.facts,
-        ca_key=ca.key,
-        duration=settings.leaf_life,
-        is_ca=False,
-        usages=plan.usages,
-        now=now,
-    )
-    return pem + keys.encode_private_key(key, KeyEncoding.PKCS8), read_certificate(pem)
-
-
-def _renew_at(facts: CertificateFacts) -> datetime:
-    return renewal_time(facts.not_before, facts.not_after)
+    facts, key = new_leaf(ca, plan, settings.leaf_life, now=now)
+    return facts.pem + keys.encode_private_key(key, KeyEncoding.PKCS8), facts

@@ -108,21 +108,17 @@ def load_or_make(settings: Settings, *, now: datetime) -> ServingIdentity:
     server = _leaf(_SERVER.leaf(folder), ca, plan, now)
     proxy_plan = CsrPlan(common_name=CLIENT_NAME, usages=("digital signature", "client auth"))
     proxy = _leaf(_PROXY.leaf(folder), proxy_ca, proxy_plan, now)
-    everything = [ca[0], proxy_ca[0], server, proxy]
+    everything = [ca.facts, proxy_ca.facts, server, proxy]
     return ServingIdentity(
-        ca[0].pem,
+        ca.facts.pem,
         folder / "ca.crt",
         folder / "server.crt",
         folder / "server.key",
-        FrontProxy(proxy.pem + _PROXY.leaf(folder).key.read_bytes(), proxy_ca[0].pem),
+        FrontProxy(proxy.pem + _PROXY.leaf(folder).key.read_bytes(), proxy_ca.facts.pem),
         max(facts.not_before for facts in everything),
-        min(map(_renew_at, everything)),
+        min(map(renew_at, everything)),
         (*server.dns_names, *server.ip_addresses),
     )
-
-
-def _renew_at(facts: CertificateFacts) -> datetime:
-    return renewal_time(facts.not_before, facts.not_after)
 
 
 class _Pair(NamedTuple):
@@ -158,79 +154,94 @@ _SERVER = _Branch("ca", "server", "the server's own", "certwright API server")
 _PROXY = _Branch("front-proxy-ca", "front-proxy-client", "the front proxy's", "certwright front proxy")
 
 
-def _ca(files: _Pair, now: datetime) -> tuple[CertificateFacts, PrivateKey]:
+class Signed(NamedTuple):
+    """A certificate and its key."""
+
+    facts: CertificateFacts
+    key: PrivateKey
+
+
+def new_ca(subject: str, life: timedelta, *, now: datetime) -> Signed:
+    """A new CA of that common name."""
+    key = keys.generate(_PLAN)
+    plan = CsrPlan(common_name=subject, is_ca=True, usages=("digital signature", "cert sign"))
+    pem = self_sign(build_csr(plan, key), key=key, duration=life, is_ca=True, usages=plan.usages, now=now)
+    return Signed(read_certificate(pem), key)
+
+
+def new_leaf(ca: Signed, plan: CsrPlan, life: timedelta, *, now: datetime) -> Signed:
+    """A new certificate that the CA signs."""
+    key = keys.generate(_PLAN)
+    csr = build_csr(plan, key)
+    pem = sign(csr, ca_cert=ca.facts, ca_key=ca.key, duration=life, is_ca=False, usages=plan.usages, now=now)
+    return Signed(read_certificate(pem), key)
+
+
+def read_pair(pem: bytes, key_pem: bytes) -> Signed | None:
+    """The pair; None if one is unreadable, or the two do not match."""
+    try:
+        pair = Signed(read_certificate(pem), keys.load_private_key(key_pem))
+    except PkiError:
+        return None
+    return pair if keys.public_key_der(pair.key) == pair.facts.public_key_der else None
+
+
+def renew_at(facts: CertificateFacts) -> datetime:
+    """When a third of its lifetime is left."""
+    return renewal_time(facts.not_before, facts.not_after)
+
+
+def _ca(files: _Pair, now: datetime) -> Signed:
     cert_path, key_path = files.cert, files.key
     pair = _read_pair(cert_path, key_path)
     former = cert_path.with_suffix(".former.crt"), cert_path.with_suffix(".former.key")
-    if pair is not None and _is_usable(pair[0], now):
+    if pair is not None and _is_usable(pair.facts, now):
         return pair
-    if pair is not None and pair[0].may_sign:
-        if pair[0].not_before > now:
+    if pair is not None and pair.facts.may_sign:
+        if pair.facts.not_before > now:
             before = _read_pair(*former)
-            if before is not None and _is_usable(before[0], now):
+            if before is not None and _is_usable(before.facts, now):
                 # The clock was ahead when the CA was replaced; clients still trust the former one.
-                _write_pair(cert_path, key_path, before[0].pem, before[1])
+                _write_pair(cert_path, key_path, before.facts.pem, before.key)
                 return before
-            if now < _WRITTEN or pair[0].not_before - now < _MAY_BE_BEHIND:
+            if now < _WRITTEN or pair.facts.not_before - now < _MAY_BE_BEHIND:
                 return pair
-        _write_pair(*former, pair[0].pem, pair[1])
-        if is_root(pair[0]):
+        _write_pair(*former, pair.facts.pem, pair.key)
+        if is_root(pair.facts):
             pem = _renewed_ca(*pair, now)
             # The key file stays, so a crash leaves the pair of before or this one.
             write_atomically(cert_path, pem, mode=PUBLIC)
-            return read_certificate(pem), pair[1]
-    key = keys.generate(_PLAN)
-    plan = CsrPlan(common_name=files.subject, is_ca=True, usages=("digital signature", "cert sign"))
-    pem = self_sign(
-        build_csr(plan, key),
-        key=key,
-        duration=CA_LIFE,
-        is_ca=True,
-        usages=plan.usages,
-        now=now - _BACKDATED,
-    )
-    _write_pair(cert_path, key_path, pem, key)
-    facts = read_certificate(pem)
-    _event(f"{files.what} was issued", notAfter=facts.not_after)
-    return facts, key
+            return Signed(read_certificate(pem), pair.key)
+    made = new_ca(files.subject, CA_LIFE, now=now - _BACKDATED)
+    _write_pair(cert_path, key_path, made.facts.pem, made.key)
+    _event(f"{files.what} was issued", notAfter=made.facts.not_after)
+    return made
 
 
 def _renewed_ca(ca: CertificateFacts, key: PrivateKey, now: datetime) -> bytes:
     """The CA for another lifetime. Servers that share it renew it at different moments, and get the same
     bytes, because the dates follow from those of the certificate."""
-    begin = _renew_at(ca) if ca.not_before <= now < ca.not_after else now
+    begin = renew_at(ca) if ca.not_before <= now < ca.not_after else now
     begin = begin.replace(microsecond=0) - _BACKDATED
     return renewed(ca, key, begin=begin, end=begin + CA_LIFE)
 
 
 def _is_usable(ca: CertificateFacts, now: datetime) -> bool:
-    return ca.may_sign and ca.not_before <= now < _renew_at(ca)
+    return ca.may_sign and ca.not_before <= now < renew_at(ca)
 
 
-def _leaf(
-    files: _Pair, ca: tuple[CertificateFacts, PrivateKey], plan: CsrPlan, now: datetime
-) -> CertificateFacts:
+def _leaf(files: _Pair, ca: Signed, plan: CsrPlan, now: datetime) -> CertificateFacts:
     """The certificate in the files, or a new one if it does not fit."""
-    if (stored := _fitting(files, ca[0], plan, now)) is not None:
+    if (stored := _fitting(files, ca.facts, plan, now)) is not None:
         return stored
     is_first = not files.cert.exists()
-    key = keys.generate(_PLAN)
-    pem = sign(
-        build_csr(plan, key),
-        ca_cert=ca[0],
-        ca_key=ca[1],
-        duration=SERVING_LIFE,
-        is_ca=False,
-        usages=plan.usages,
-        now=now - _BACKDATED,
-    )
-    _write_pair(files.cert, files.key, pem, key)
-    facts = read_certificate(pem)
+    facts, key = new_leaf(ca, plan, SERVING_LIFE, now=now - _BACKDATED)
+    _write_pair(files.cert, files.key, facts.pem, key)
     _event(
         f"{files.what} was {'issued' if is_first else 'renewed'}",
         names=",".join((*facts.dns_names, *facts.ip_addresses)) or plan.common_name,
         notAfter=facts.not_after,
-        renewal=_renew_at(facts),
+        renewal=renew_at(facts),
     )
     return facts
 
@@ -248,7 +259,7 @@ def _fitting(files: _Pair, ca: CertificateFacts, plan: CsrPlan, now: datetime) -
         facts.parsed.issuer == ca.parsed.subject
         and set(plan.dns_names) <= set(facts.dns_names)
         and set(plan.ip_addresses) <= set(facts.ip_addresses)
-        and facts.not_before <= now < _renew_at(facts)
+        and facts.not_before <= now < renew_at(facts)
     )
     return facts if fits and _signed_by(facts, ca) else None
 
@@ -261,13 +272,12 @@ def _signed_by(facts: CertificateFacts, ca: CertificateFacts) -> bool:
     return True
 
 
-def _read_pair(cert_path: Path, key_path: Path) -> tuple[CertificateFacts, PrivateKey] | None:
-    """The pair, or None if a file is missing or unreadable, or the two do not match."""
+def _read_pair(cert_path: Path, key_path: Path) -> Signed | None:
+    """The pair; None if a file is missing or unreadable, or the two do not match."""
     try:
-        facts, key = read_certificate(cert_path.read_bytes()), keys.load_private_key(key_path.read_bytes())
-    except (FileNotFoundError, PkiError):
+        return read_pair(cert_path.read_bytes(), key_path.read_bytes())
+    except FileNotFoundError:
         return None
-    return (facts, key) if keys.public_key_der(key) == facts.public_key_der else None
 
 
 def _write_pair(cert_path: Path, key_path: Path, pem: bytes, key: PrivateKey) -> None:

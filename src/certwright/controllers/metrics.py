@@ -18,7 +18,7 @@ from certwright.controllers.circuit_breaker import State
 from certwright.controllers.issuer_gate import BreakerStatus
 from certwright.controllers.notifier import MessageTotals
 from certwright.controllers.wiring import Wiring
-from certwright.kit.exposition import head, labels
+from certwright.kit.exposition import family, head, labels, states
 from certwright.kube.api import conditions
 from certwright.kube.api.meta import Condition
 from certwright.resources import causes, reasons
@@ -145,20 +145,16 @@ def _clock(now: datetime) -> Iterator[str]:
 
 
 def _controllers(counts: Sequence[tuple[str, int, int]]) -> Iterator[str]:
-    yield head(
+    name, meaning = (
         "certmanager_controller_sync_call_count",
-        "counter",
         "The number of sync() calls made by a controller.",
     )
-    for name, runs, _ in counts:
-        yield f'certmanager_controller_sync_call_count{{controller="{name}"}} {runs}\n'
-    yield head(
-        "certmanager_controller_sync_error_count",
-        "counter",
-        "The number of errors encountered during controller sync().",
-    )
-    for name, _, failures in counts:
-        yield f'certmanager_controller_sync_error_count{{controller="{name}"}} {failures}\n'
+    runs = ((f'controller="{controller}"', count) for controller, count, _ in counts)
+    yield from family(name, "counter", meaning, runs)
+    name = "certmanager_controller_sync_error_count"
+    meaning = "The number of errors encountered during controller sync()."
+    failures = ((f'controller="{controller}"', count) for controller, _, count in counts)
+    yield from family(name, "counter", meaning, failures)
 
 
 def _certificates(certificates: Iterable[Certificate]) -> bytes:
@@ -185,21 +181,24 @@ def _certificates(certificates: Iterable[Certificate]) -> bytes:
 def _failing(failing: Sequence[tuple[Certificate, Cause]]) -> Iterator[str]:
     """Not of cert-manager: which certificates wait after a failure, why, and until when. The others are not
     listed, so that a zero has no meaning."""
-    about = [
-        labels((("name", failed.metadata.name), ("namespace", failed.metadata.namespace), ("cause", cause)))
-        + f",{_issuer_labels(failed)}"
-        for failed, cause in failing
-    ]
-    name = "certwright_certificate_failed_attempts"
-    yield head(name, "gauge", "How many attempts to issue the certificate have failed in a row.")
-    for (certificate, _), text in zip(failing, about, strict=True):
-        yield f"{name}{{{text}}} {certificate.status.failed_issuance_attempts or 1}\n"
-    name = "certwright_certificate_next_attempt_timestamp_seconds"
-    yield head(name, "gauge", "When the next attempt follows, expressed as a Unix Epoch Time.")
-    for (certificate, _), text in zip(failing, about, strict=True):
+    attempts: list[tuple[str, int]] = []
+    moments: list[tuple[str, int]] = []
+    for certificate, cause in failing:
+        meta = certificate.metadata
+        text = labels((("name", meta.name), ("namespace", meta.namespace), ("cause", cause)))
+        text += f",{_issuer_labels(certificate)}"
+        attempts.append((text, certificate.status.failed_issuance_attempts or 1))
         record = causes.retry_of(certificate)
         if record is not None and record.next_attempt is not None:
-            yield f"{name}{{{text}}} {int(record.next_attempt.timestamp())}\n"
+            moments.append((text, int(record.next_attempt.timestamp())))
+    name = "certwright_certificate_failed_attempts"
+    yield from family(
+        name, "gauge", "How many attempts to issue the certificate have failed in a row.", attempts
+    )
+    name = "certwright_certificate_next_attempt_timestamp_seconds"
+    yield from family(
+        name, "gauge", "When the next attempt follows, expressed as a Unix Epoch Time.", moments
+    )
 
 
 def _challenges(challenges: Iterable[Challenge]) -> Iterator[str]:
@@ -228,26 +227,24 @@ def _deliveries(deliveries: Sequence[Delivery]) -> Iterator[str]:
         ("Delivered", "Whether the files contain the current certificate and the hook has succeeded."),
         ("Deployed", "Whether the addresses of servedAt serve the current certificate."),
     ):
-        name = f"certwright_delivery_{kind.lower()}_status"
-        yield head(name, "gauge", f"{meaning} 1 for the status of the condition.")
+        samples: list[tuple[str, int]] = []
         for delivery in deliveries:
-            meta = delivery.metadata
             condition = conditions.find(delivery.status.conditions, kind)
             if condition is not None:
-                text = labels((("name", meta.name), ("namespace", meta.namespace)))
-                for value in _STATUSES:
-                    yield f'{name}{{{text},condition="{value}"}} {int(condition.status == value)}\n'
+                text = labels((("name", delivery.metadata.name), ("namespace", delivery.metadata.namespace)))
+                samples += states(text, "condition", _STATUSES, condition.status)
+        name = f"certwright_delivery_{kind.lower()}_status"
+        yield from family(name, "gauge", f"{meaning} 1 for the status of the condition.", samples)
 
 
 def _acme_requests(totals: Sequence[tuple[RequestLabels, RequestTotals]]) -> Iterator[str]:
-    about = [labels(request._asdict().items()) for request, _ in totals]
+    about = [(labels(request._asdict().items()), total) for request, total in totals]
     name = "certmanager_http_acme_client_request_count"
-    yield head(name, "counter", "The number of requests to ACME servers.")
-    for text, (_, total) in zip(about, totals, strict=True):
-        yield f"{name}{{{text}}} {total.count}\n"
+    counts = ((text, total.count) for text, total in about)
+    yield from family(name, "counter", "The number of requests to ACME servers.", counts)
     name = "certmanager_http_acme_client_request_duration_seconds"
     yield head(name, "summary", "How long requests to ACME servers took; quantiles of the last 256.")
-    for text, (_, total) in zip(about, totals, strict=True):
+    for text, total in about:
         for share, seconds in total.quantiles():
             yield f'{name}{{{text},quantile="{share}"}} {seconds:.6f}\n'
         yield f"{name}_sum{{{text}}} {total.seconds:.6f}\n"
@@ -266,46 +263,49 @@ def _circuits(breakers: Sequence[BreakerStatus]) -> Iterator[str]:
     """Not of cert-manager: the circuit breakers of the issuers that were asked since the start."""
     about = [
         (
-            breaker,
-            labels(
-                (
-                    ("issuer_name", breaker.name),
-                    ("issuer_kind", breaker.kind),
-                    ("namespace", breaker.namespace),
-                )
-            ),
+            labels((("issuer_name", each.name), ("issuer_kind", each.kind), ("namespace", each.namespace))),
+            each,
         )
-        for breaker in breakers
+        for each in breakers
     ]
-    name = "certwright_issuer_circuit_open"
-    yield head(name, "gauge", "Whether the issuer fails, so that at most one certificate at a time tries it.")
-    for breaker, text in about:
-        yield f"{name}{{{text}}} {int(breaker.state != State.CLOSED)}\n"
-    name = "certwright_issuer_circuit_state"
-    yield head(name, "gauge", "The state of the issuer's circuit breaker; 1 for the state that it is in.")
-    for breaker, text in about:
-        for state in State:
-            yield f'{name}{{{text},state="{state}"}} {int(breaker.state == state)}\n'
-    name = "certwright_issuer_waiting_certificates"
-    yield head(name, "gauge", "How many certificates wait because of their issuer.")
-    for breaker, text in about:
-        yield f"{name}{{{text}}} {breaker.waiting}\n"
-    name = "certwright_issuer_last_success_timestamp_seconds"
-    yield head(name, "gauge", "When the issuer last accepted or issued, expressed as a Unix Epoch Time.")
-    for breaker, text in about:
-        if breaker.last_success is not None:
-            yield f"{name}{{{text}}} {int(breaker.last_success.timestamp())}\n"
+    yield from family(
+        "certwright_issuer_circuit_open",
+        "gauge",
+        "Whether the issuer fails, so that at most one certificate at a time tries it.",
+        ((text, int(breaker.state != State.CLOSED)) for text, breaker in about),
+    )
+    yield from family(
+        "certwright_issuer_circuit_state",
+        "gauge",
+        "The state of the issuer's circuit breaker; 1 for the state that it is in.",
+        (sample for text, breaker in about for sample in states(text, "state", State, breaker.state)),
+    )
+    yield from family(
+        "certwright_issuer_waiting_certificates",
+        "gauge",
+        "How many certificates wait because of their issuer.",
+        ((text, breaker.waiting) for text, breaker in about),
+    )
+    yield from family(
+        "certwright_issuer_last_success_timestamp_seconds",
+        "gauge",
+        "When the issuer last accepted or issued, expressed as a Unix Epoch Time.",
+        (
+            (text, int(breaker.last_success.timestamp()))
+            for text, breaker in about
+            if breaker.last_success is not None
+        ),
+    )
 
 
 def _ready_issuers(kind: str, title: str, issuers: Iterable[Issuer | ClusterIssuer]) -> Iterator[str]:
-    name = f"certmanager_{kind}_ready_status"
-    yield head(name, "gauge", f"The ready status of the {title}.")
+    samples: list[tuple[str, int]] = []
     for issuer in issuers:
         meta = issuer.metadata
         about = [("name", meta.name), *([("namespace", meta.namespace)] if meta.namespace else [])]
-        text, status = labels(about), _ready(issuer.status.conditions)
-        for value in _STATUSES:
-            yield f'{name}{{{text},condition="{value}"}} {int(status == value)}\n'
+        samples += states(labels(about), "condition", _STATUSES, _ready(issuer.status.conditions))
+    name = f"certmanager_{kind}_ready_status"
+    yield from family(name, "gauge", f"The ready status of the {title}.", samples)
 
 
 def _ready(current: tuple[Condition, ...]) -> str:

@@ -21,7 +21,7 @@ import msgspec
 from certwright.controllers.cache.caches import Caches
 from certwright.controllers.cache.shard_filter import Mine
 from certwright.kit import logs
-from certwright.kit.exposition import head, labels
+from certwright.kit.exposition import family, labels
 from certwright.kube.api import conditions
 from certwright.kube.api.core import CONFIG_MAPS, ConfigMap
 from certwright.kube.api.errors import AlreadyExists, ApiError, NotFound, Unreachable
@@ -29,6 +29,7 @@ from certwright.kube.api.meta import ObjectKey, ObjectMeta
 from certwright.kube.client.rest import Client
 from certwright.kube.util.clock import Clock
 from certwright.kube.util.decoders import json_decoder
+from certwright.kube.util.durations import doubled
 from certwright.notifications.messages import Destination, Digest, Problem, ProblemKind, SendError
 from certwright.notifications.settings import NotificationSettings
 from certwright.resources import reasons
@@ -68,8 +69,8 @@ class _Pause:
     until: datetime | None = None
 
     def fail(self, now: datetime) -> datetime:
-        wait = min(_SHORTEST_RETRY * 2 ** min(self.failures, 10), _LONGEST_RETRY)
-        self.failures, self.until = self.failures + 1, now + wait
+        self.failures += 1
+        self.until = now + doubled(_SHORTEST_RETRY, self.failures, cap=_LONGEST_RETRY)
         return self.until
 
 
@@ -301,18 +302,11 @@ class MessageTotals:
 
 def exposition(totals: Sequence[MessageTotals]) -> Iterator[str]:
     """The lines of the metrics."""
-    sent = [(total, total.sent) for total in totals]
-    failed = [(total, total.failed) for total in totals]
-    yield from _counter("sent", "Notifications that the destination has accepted.", sent)
-    yield from _counter("failed", "Attempts to send a notification that failed.", failed)
-
-
-def _counter(name: str, meaning: str, counts: Sequence[tuple[MessageTotals, int]]) -> Iterator[str]:
-    metric = f"certwright_notifications_{name}_total"
-    yield head(metric, "counter", meaning)
-    for total, count in counts:
-        pairs = labels((("destination", total.destination), ("kind", total.kind)))
-        yield f"{metric}{{{pairs}}} {count}\n"
+    about = [(labels((("destination", each.destination), ("kind", each.kind))), each) for each in totals]
+    name, meaning = "certwright_notifications_sent_total", "Notifications that the destination has accepted."
+    yield from family(name, "counter", meaning, ((text, each.sent) for text, each in about))
+    name, meaning = "certwright_notifications_failed_total", "Attempts to send a notification that failed."
+    yield from family(name, "counter", meaning, ((text, each.failed) for text, each in about))
 
 
 _LONGEST_GRACE = timedelta(days=1)
@@ -343,10 +337,12 @@ def of_certificate(
             not_after=status.not_after,
         )
     if status.not_after is not None and is_overdue(certificate, settings, now):
+        due = status.renewal_time
+        cause = "no renewal is planned" if due is None else f"its renewal was due at {rfc3339(due)}"
         yield Problem(
             kind=ProblemKind.EXPIRING,
             subject=subject,
-            cause=message if is_failing and message else _cause(certificate),
+            cause=message if is_failing and message else cause,
             fix=f"`{look}` explains it; `certwright renew {meta.name} -n {meta.namespace}` renews it now",
             next_attempt=next_attempt,
             not_after=status.not_after,
@@ -363,11 +359,6 @@ def is_overdue(certificate: Certificate, settings: NotificationSettings, now: da
         return True
     life = status.not_after - (status.not_before or status.not_after)
     return now >= status.renewal_time + min(life / 10, _LONGEST_GRACE)
-
-
-def _cause(certificate: Certificate) -> str:
-    moment = certificate.status.renewal_time
-    return "no renewal is planned" if moment is None else f"its renewal was due at {rfc3339(moment)}"
 
 
 def of_issuer(

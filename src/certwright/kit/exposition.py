@@ -7,7 +7,7 @@ memory, and renames counters whose name does not end in `_total`, as four of cer
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -19,6 +19,19 @@ _LONGEST = 1024
 def head(name: str, kind: str, meaning: str) -> str:
     """The header lines of a metric; `kind` is `gauge`, `counter` or `histogram`."""
     return f"# HELP {name} {meaning}\n# TYPE {name} {kind}\n"
+
+
+def family(name: str, kind: str, meaning: str, samples: Iterable[tuple[str, object]]) -> Iterator[str]:
+    """The lines of a metric; each sample is its labels, of which there is one at least, and its value."""
+    yield head(name, kind, meaning)
+    for text, value in samples:
+        yield f"{name}{{{text}}} {value}\n"
+
+
+def states(text: str, label: str, names: Iterable[str], current: str) -> Iterator[tuple[str, int]]:
+    """A sample for each of the states, 1 for the current one; `text` are the other labels."""
+    for name in names:
+        yield f'{text},{label}="{name}"', int(name == current)
 
 
 def labels(pairs: Iterable[tuple[str, str]]) -> str:

@@ -28,11 +28,6 @@ from certwright.kube.api import conditions
 from certwright.resources import names, reasons
 from certwright.resources.retry import RetryRecord
 
-_BROKEN: tuple[Rule, ...] = (
-    rules.secret_does_not_exist,
-    rules.secret_is_missing_data,
-    rules.key_pair_is_invalid,
-)
 # These are damage only where the spec has not changed since the certificate was issued.
 _FOREIGN: tuple[Rule, ...] = (
     rules.issuer_is_another,
@@ -152,7 +147,7 @@ def _was_changed(snapshot: Snapshot) -> bool:
 
 def _damage(snapshot: Snapshot) -> Verdict | None:
     """What another writer has done to the Secret, in the words of the rule that demands a new certificate."""
-    if (broken := rules.first(_BROKEN, snapshot)) is not None:
+    if (broken := rules.first(rules.NO_PAIR, snapshot)) is not None:
         return broken
     foreign, request = rules.first(_FOREIGN, snapshot), snapshot.current_request
     # What the spec asks for is compared last: it costs most, and nearly always it is unchanged.

@@ -22,7 +22,7 @@ from certwright.controllers.certificates import desired, keystores, ownership, r
 from certwright.controllers.certificates.draft import Blocked, Draft, Rejected
 from certwright.controllers.certificates.effects import CHANGED, Did, Effects
 from certwright.controllers.certificates.rules import secret_is_not_ours
-from certwright.controllers.certificates.snapshot import Rule, Snapshot, Verdict
+from certwright.controllers.certificates.snapshot import Snapshot, Verdict
 from certwright.controllers.certificates.target import Pair
 from certwright.issuers.csr_plan import csr_plan
 from certwright.kube.api import conditions
@@ -272,19 +272,12 @@ def _report_withheld(moment: datetime, snapshot: Snapshot, draft: Draft) -> None
         draft.set_condition(reasons.ISSUING, issuing.status, issuing.reason, text, now=snapshot.now)
 
 
-_NO_PAIR: tuple[Rule, ...] = (
-    rules.secret_does_not_exist,
-    rules.secret_is_missing_data,
-    rules.key_pair_is_invalid,
-)
-
-
 def temporary_is_requested(snapshot: Snapshot) -> bool:
     """Whether one is asked for, and the Secret has no pair that could be served."""
     notes = snapshot.certificate.metadata.annotations
     return (
         notes.get(names.ISSUE_TEMPORARY_CERTIFICATE) == "true"
-        and rules.first(_NO_PAIR, snapshot) is not None
+        and rules.first(rules.NO_PAIR, snapshot) is not None
         and rules.secret_is_not_ours(snapshot) is None
     )
 

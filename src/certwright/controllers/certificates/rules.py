@@ -212,11 +212,12 @@ def secret_is_not_ours(snapshot: Snapshot) -> Verdict | None:
     return secret_has_reserved_type(snapshot) or secret_belongs_to_another(snapshot)
 
 
+NO_PAIR: tuple[Rule, ...] = (secret_does_not_exist, secret_is_missing_data, key_pair_is_invalid)
+"""Does the Secret lack a pair that could be served?"""
+
 # The order matters: from a missing Secret to one that differs from the spec.
 _SHARED: tuple[Rule, ...] = (
-    secret_does_not_exist,
-    secret_is_missing_data,
-    key_pair_is_invalid,
+    *NO_PAIR,
     certificate_is_temporary,
     issuer_is_another,
     certificate_is_another,

@@ -14,7 +14,7 @@ from collections.abc import Callable
 import msgspec
 
 from certwright.controllers.manager import Controllers
-from certwright.kit.exposition import head, labels
+from certwright.kit.exposition import family, labels
 from certwright.kube.runtime.lease import Candidate
 from certwright.kube.util.tasks import TaskSet
 
@@ -32,19 +32,20 @@ class ReplicaMetrics(msgspec.Struct, frozen=True):
     def take(self) -> Callable[[], bytes]:
         """Take a snapshot, and return a function that renders it."""
         rest = self.controllers.metrics.take() if self.controllers is not None else None
-        text = head(
+        name = labels((("name", self.name),))
+        leads = family(
             "leader_election_master_status",
             "gauge",
             "Whether this replica holds the lease (1) or waits for it (0).",
+            [(name, int(self.leads))],
         )
-        text += f"leader_election_master_status{{{labels((('name', self.name),))}}} {int(self.leads)}\n"
-        text += head(
+        conflict = family(
             "certwright_shards_conflict",
             "gauge",
             "Whether this replica waits because replicas with another number of shards hold the lease (1).",
+            [(name, int(self.has_conflict))],
         )
-        text += f"certwright_shards_conflict{{{labels((('name', self.name),))}}} {int(self.has_conflict)}\n"
-        own = text.encode()
+        own = "".join((*leads, *conflict)).encode()
         return lambda: own + (rest() if rest is not None else b"")
 
 
