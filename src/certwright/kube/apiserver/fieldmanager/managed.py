@@ -1,8 +1,7 @@
 """`metadata.managedFields`: the manager of each field, in any version of the kind, updated by every write.
 
 On objects the value is `msgspec.Raw`, the bytes of the list, and always the last member of `metadata`
-(objects.py): a write that changes no field passes it on undecoded, and results are cached by these bytes,
-because objects of one kind change in the same few ways.
+(objects.py): a write that changes no field passes it on undecoded.
 
 Source: Kubernetes documentation, "Server-Side Apply"; apimachinery `pkg/util/managedfields`;
 structured-merge-diff `merge/update.go` (changes in other versions).
@@ -10,7 +9,7 @@ structured-merge-diff `merge/update.go` (changes in other versions).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Any, Final
 
@@ -32,14 +31,13 @@ from certwright.kube.apiserver.fieldmanager.entries import (
     with_fields,
     write_entries,
 )
-from certwright.kube.apiserver.fieldmanager.fieldpath import FieldsError, Node, difference, reconciled, union
+from certwright.kube.apiserver.fieldmanager.fieldpath import FieldsError, difference, reconciled, union
 from certwright.kube.apiserver.fieldmanager.schema import ATOMIC, OBJECT_META, Type, type_of
 from certwright.kube.apiserver.fieldmanager.typed import Comparison, check_typed, compare_objects
 from certwright.kube.apiserver.model.backend import Backend, Call
 from certwright.kube.apiserver.model.definitions import ResourceDefinition
 from certwright.kube.apiserver.model.objects import decode_json
 from certwright.kube.apiserver.requests.bodies import check_manager
-from certwright.kube.util.decoders import json_decoder
 
 Compare = Callable[[ResourceDefinition, Json, Json], Comparison]
 """Compares two objects of the version of a definition."""
@@ -284,36 +282,24 @@ def _updated(
     backend: Backend, call: Call, base: list[Entry], change: Change, comparison: Comparison, manager: str
 ) -> list[Entry]:
     """The entries after a change: touched fields belong to this manager only, removed ones to none."""
-    touched, removed = members_of(comparison.touched), members_of(comparison.removed)
     version, subresource = call.definition.api_version, call.route.subresource
-    here = type_of(call.definition)
     entries: list[Entry] = []
     mine: Entry | None = None
     for entry in base:
-        other = entry.api_version != version
-        kind = type_in_version(backend, call.definition, entry.api_version) if other else here
+        kind = type_in_version(backend, call.definition, entry.api_version)
         if kind is None:
             continue
-        if (
-            entry.manager == manager
-            and entry.operation == UPDATE
-            and entry.subresource == subresource
-            and not other
-        ):
-            fields = extended(kind, bytes(entry.fields_v1), touched, removed)
+        owned = reconciled(decode_json(entry.fields_v1), kind)
+        if entry.key == (manager, UPDATE, version, subresource):
+            owned = union(difference(owned, comparison.removed), comparison.touched)
             time = backend.timestamp() if comparison.touched else entry.time
-            mine = Entry(manager, UPDATE, version, time, "FieldsV1", msgspec.Raw(fields), subresource)
-            if fields != NOTHING:
-                entries.append(mine)
-            continue
-        before = bytes(entry.fields_v1)
-        if other:
-            there = change.compare_at(entry.api_version) or comparison
-            left = reduced(kind, before, members_of(there.touched), members_of(there.removed))
+            entry = mine = with_fields(entry, encode_sorted(owned), time)
         else:
-            left = reduced(kind, before, touched, removed)
-        if left != NOTHING:
-            entries.append(entry if left == before else with_fields(entry, left))
+            there = change.compare_at(entry.api_version) or comparison
+            owned = difference(difference(owned, there.touched), there.removed)
+            entry = with_fields(entry, encode_sorted(owned))
+        if owned:
+            entries.append(entry)
     if mine is None:
         entries += _first(backend, call, comparison, manager)
     return entries if len(entries) <= MAX_UPDATERS else capped(entries)
@@ -330,66 +316,3 @@ def new_entry(call: Call, manager: str, operation: str, fields: bytes, time: str
     """An entry of this call's manager."""
     version, subresource = call.definition.api_version, call.route.subresource
     return Entry(manager, operation, version, time, "FieldsV1", msgspec.Raw(fields), subresource)
-
-
-_KEPT = 4096  # cached results: as a rule about 1 KB each
-_LONGEST = 8 * 1024  # bytes of an input
-
-Members = Mapping[str, bytes]
-"""The nodes of an object's top-level members (`f:metadata`, `f:spec`, …), separately: the metadata's set
-differs from object to object, the rest is the same for many."""
-_read_members = json_decoder(dict[str, msgspec.Raw]).decode
-
-
-def members_of(fields: Node) -> Members:
-    """A set, split by members."""
-    return {name: encode_sorted(node) for name, node in fields.items()}
-
-
-def reduced(kind: Type, fields: bytes, touched: Members, removed: Members) -> bytes:
-    """The fields that were neither touched nor removed."""
-    members: dict[str, msgspec.Raw] = {}
-    for name, part in _read_members(fields).items():
-        left = _member_less(kind, name, bytes(part), touched.get(name, b""), removed.get(name, b""))
-        if left is not None:
-            members[name] = left
-    return encode_sorted(members)
-
-
-def extended(kind: Type, fields: bytes, touched: Members, removed: Members) -> bytes:
-    """The fields that were not removed, and those that were touched."""
-    members = {name: msgspec.Raw(node) for name, node in touched.items()}
-    for name, part in _read_members(fields).items():
-        left = _member_less(kind, name, bytes(part), b"", removed.get(name, b""))
-        if left is not None:
-            members[name] = _member_more(name, bytes(left), touched[name]) if name in touched else left
-    return encode_sorted(members)
-
-
-def _member_less(kind: Type, name: str, part: bytes, touched: bytes, removed: bytes) -> msgspec.Raw | None:
-    """The difference of a member's set and the others; None: nothing."""
-    if len(part) + len(touched) + len(removed) > _LONGEST:
-        return _less(kind, name, part, touched, removed)
-    return _kept_less(kind, name, part, touched, removed)
-
-
-def _less(kind: Type, name: str, part: bytes, *others: bytes) -> msgspec.Raw | None:
-    left = reconciled({name: decode_json(part)}, kind)
-    for other in others:
-        if other:
-            left = difference(left, {name: decode_json(other)})
-    return msgspec.Raw(encode_sorted(left[name])) if name in left else None
-
-
-def _member_more(name: str, part: bytes, other: bytes) -> msgspec.Raw:
-    if len(part) + len(other) > _LONGEST:
-        return _more(name, part, other)
-    return _kept_more(name, part, other)
-
-
-def _more(name: str, part: bytes, other: bytes) -> msgspec.Raw:
-    both = union({name: decode_json(part)}, {name: decode_json(other)})
-    return msgspec.Raw(encode_sorted(both[name]))
-
-
-_kept_less, _kept_more = lru_cache(_KEPT)(_less), lru_cache(_KEPT)(_more)
