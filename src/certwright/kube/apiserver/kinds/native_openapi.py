@@ -36,7 +36,6 @@ _SCALARS: Mapping[str, Json] = {
         "format": "int-or-string",
         "oneOf": [{"type": "integer"}, {"type": "string"}],
     },
-    "Duration": {"type": "string"},
     "Raw": {"type": "object"},
     "SchemaOrArray": {},
     "SchemaOrBool": {},

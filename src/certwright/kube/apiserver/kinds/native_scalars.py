@@ -144,7 +144,6 @@ READERS: Mapping[str, ReadScalar] = {
     "MicroTime": _micro_time,
     "Quantity": _quantity,
     "IntOrString": _int_or_string,
-    "Duration": _string,
     "Raw": _anything,
 }
 """The decoder of each type that is not a message."""

@@ -87,12 +87,10 @@ _PLAIN: dict[str, Put] = {
     "Quantity": scalars.put_quantity,
     "IntOrString": scalars.put_int_or_string,
     "Raw": scalars.put_raw,
-    "Duration": scalars.put_duration,
 }
 _ZEROS = {
     "Quantity": scalars.put_quantity("0"),
     "IntOrString": scalars.put_int_or_string(0),
-    "Duration": scalars.put_duration("0"),
 }
 
 

@@ -144,7 +144,7 @@ def _zero(field: Field) -> Callable[[], Any]:
         return lambda: None
     if field.is_message:
         return lambda: {name: make() for name, make in message(field.type).missing}
-    values = {"string": "", "bool": False, "Quantity": "0", "Duration": "0s"}
+    values = {"string": "", "bool": False, "Quantity": "0"}
     value = values.get(field.type, 0)
     return lambda: value
 
@@ -192,8 +192,6 @@ def _piece_taker(field: Field) -> Take:
         return lambda reading, into, pos, end, depth: read_message(reading, pos, end, how, into, depth + 1)
     if field.is_message and not _wraps_list(field.type):
         return _message_taker(field)
-    if field.type == "string":
-        return _text_taker(field)
     name, read = field.name, _reader(field.type)
     if not field.omits_zero or field.pointer:
         return lambda reading, into, pos, end, depth: into.__setitem__(name, read(reading, pos, end, depth))
@@ -202,18 +200,6 @@ def _piece_taker(field: Field) -> Take:
         value = read(reading, pos, end, depth)
         if value or value == 0:
             into[name] = value
-        else:
-            into.pop(name, None)
-
-    return take
-
-
-def _text_taker(field: Field) -> Take:
-    name, shows_empty = field.name, not field.omits_zero or field.pointer
-
-    def take(reading: Reading, into: Json, pos: int, end: int, _: int) -> None:
-        if pos != end or shows_empty:
-            into[name] = scalars.read_text(reading, pos, end)
         else:
             into.pop(name, None)
 
@@ -249,36 +235,19 @@ def _map_taker(field: Field) -> Take:
     name, read = field.name, _reader(field.type)
 
     def take(reading: Reading, into: Json, pos: int, end: int, depth: int) -> None:
-        key_end, begin, stop = _entry(reading, pos, end)
-        if key_end:
-            text = scalars.read_text(reading, pos + 2, key_end)
-        else:
-            entry = reading.small(pos, end)
-            key, value = entry.get(1, (pos, pos)), entry.get(2, (pos, pos))
-            if not isinstance(key, tuple) or not isinstance(value, tuple):
-                raise Malformed(pos, "an entry must have texts or messages in it")
-            text, begin, stop = scalars.read_text(reading, *key), *value
+        entry = reading.small(pos, end)
+        reading.left += 1  # an entry is not counted as a message
+        key, value = entry.get(1, (pos, pos)), entry.get(2, (pos, pos))
+        if not isinstance(key, tuple) or not isinstance(value, tuple):
+            raise Malformed(pos, "an entry must have texts or messages in it")
+        text = scalars.read_text(reading, *key)
         try:
-            into.setdefault(name, {})[text] = read(reading, begin, stop, depth)
+            into.setdefault(name, {})[text] = read(reading, *value, depth)
         except Malformed as error:
             error.within(f"[{text}]")
             raise
 
     return take
-
-
-def _entry(reading: Reading, pos: int, end: int) -> tuple[int, int, int]:
-    """The end of the key and the bounds of the value, of an entry in the usual form: first the key, with one
-    byte of length, then the value. All 0 for any other form."""
-    data = reading.data
-    key_end = pos + 2 + data[pos + 1]
-    if data[pos] != 0x0A or data[pos + 1] > 0x7F or key_end + 2 > end or data[key_end] != 0x12:
-        return 0, 0, 0
-    size = data[key_end + 1]
-    begin = key_end + 2
-    if size > 0x7F:
-        size, begin = reading.varint(key_end + 1)
-    return (key_end, begin, end) if begin + size == end else (0, 0, 0)
 
 
 def _wraps_list(type_name: str) -> bool:
@@ -293,7 +262,6 @@ _PLAIN: dict[str, Read] = {
     "Quantity": scalars.read_quantity,
     "IntOrString": scalars.read_int_or_string,
     "Raw": scalars.read_raw,
-    "Duration": scalars.read_duration,
 }
 
 

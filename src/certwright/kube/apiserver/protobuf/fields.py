@@ -18,7 +18,7 @@ from certwright.kube.util.decoders import json_decoder
 _DATA = Path(__file__).parents[1] / "data" / "protobuf.json.zlib"
 _REPEATED, _MAP, _POINTER, _OMIT_EMPTY, _OMIT_ZERO, _INLINE, _LIST = (1 << bit for bit in range(7))
 _SCALARS = frozenset({"string", "bool", "int32", "int64", "float64", "bytes"})
-_STRUCTS = frozenset({"Time", "MicroTime", "Quantity", "IntOrString", "Raw", "Duration"})
+_STRUCTS = frozenset({"Time", "MicroTime", "Quantity", "IntOrString", "Raw"})
 
 
 class Field(NamedTuple):
@@ -63,11 +63,6 @@ class Field(NamedTuple):
     def is_message(self) -> bool:
         """Whether its type is the name of a message."""
         return "." in self.type
-
-    @property
-    def optional(self) -> bool:
-        """Whether its tag marks it as optional, which is what OpenAPI documents show."""
-        return bool(self.bits & (_POINTER | _OMIT_EMPTY | _OMIT_ZERO))
 
     @property
     def omits_zero(self) -> bool:

@@ -1,6 +1,6 @@
-"""Scalars with a special JSON form: times, durations, quantities, numbers or strings.
+"""Scalars with a special JSON form: times, quantities, numbers or strings.
 
-Source: apimachinery `pkg/apis/meta/v1` (Time, MicroTime, Duration), `pkg/api/resource` (Quantity),
+Source: apimachinery `pkg/apis/meta/v1` (Time, MicroTime), `pkg/api/resource` (Quantity),
 `pkg/util/intstr`; API reference.
 """
 
@@ -19,18 +19,6 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ZERO_TIME = -62_135_596_800  # the first second of year 1, which Go takes for no time at all
 _LAST_TIME = 253_402_300_799  # the last one of year 9999
 _QUANTITY = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?\d{1,9})?")
-_LONGEST_DURATION = 200
-_DURATION_PART = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|μs|ms|s|m|h)")
-_NANOSECONDS = {
-    "ns": 1,
-    "us": 10**3,
-    "µs": 10**3,
-    "μs": 10**3,
-    "ms": 10**6,
-    "s": 10**9,
-    "m": 60 * 10**9,
-    "h": 3600 * 10**9,
-}
 
 
 # The last parameter of all decoders is the depth, which only messages use.
@@ -119,30 +107,6 @@ def read_raw(reading: Reading, pos: int, end: int, _: int = 0) -> Any:
         raise Malformed(begin, "the bytes are not JSON") from None
 
 
-def read_duration(reading: Reading, pos: int, end: int, _: int = 0) -> str:
-    """A duration as Go writes it, such as `1h0m0.5s`."""
-    value = reading.small(pos, end).get(1, 0)
-    if not isinstance(value, int):
-        raise Malformed(pos, "a duration must be a number")
-    nanoseconds = signed(value, 64)
-    if nanoseconds == 0:
-        return "0s"
-    sign, rest = ("-" if nanoseconds < 0 else ""), abs(nanoseconds)
-    for unit, size in (("ns", 1), ("µs", 10**3), ("ms", 10**6)):
-        if rest < size * 1000 and rest < 10**9:
-            return f"{sign}{_decimal(rest, size)}{unit}"
-    minutes, below = divmod(rest, 60 * 10**9)
-    hours, minutes_left = divmod(minutes, 60)
-    text = f"{hours}h{minutes_left}m" if hours else f"{minutes}m" if minutes else ""
-    return f"{sign}{text}{_decimal(below, 10**9)}s"
-
-
-def _decimal(value: int, unit: int) -> str:
-    integer, part = divmod(value, unit)
-    digits = str(part).rjust(len(str(unit)) - 1, "0").rstrip("0")
-    return f"{integer}.{digits}" if part else f"{integer}"
-
-
 def put_text(value: str) -> bytes:
     """A string."""
     return value.encode()
@@ -190,25 +154,3 @@ def put_raw(value: Any) -> bytes:
         return b""
     text = encode_json(value)
     return b"\x0a" + put_varint(len(text)) + text
-
-
-def put_duration(value: str) -> bytes:
-    """A duration in nanoseconds. Raises `ValueError`."""
-    return b"\x08" + put_varint(_nanoseconds(value))
-
-
-def _nanoseconds(text: str) -> int:
-    rest = text.removeprefix("-")
-    if rest == "0":
-        return 0
-    # Searching a text of digits only takes quadratic time.
-    parts = _DURATION_PART.findall(rest) if len(rest) <= _LONGEST_DURATION else []
-    if not parts or "".join(number + unit for number, unit in parts) != rest:
-        raise ValueError("no duration")
-    total = sum(_scaled(number, _NANOSECONDS[unit]) for number, unit in parts)
-    return -total if text.startswith("-") else total
-
-
-def _scaled(number: str, unit: int) -> int:
-    integer, _, part = number.partition(".")
-    return int(integer or "0") * unit + (int(part) * unit // 10 ** len(part) if part else 0)
