@@ -8,7 +8,7 @@ import pytest
 
 from certwright.kube.api.errors import BadRequest
 from certwright.kube.apiserver.cel import functions
-from certwright.kube.apiserver.kinds.native import MergeKeys, NativeSchema
+from certwright.kube.apiserver.kinds.native import NativeSchema, merge_keys_of
 from certwright.kube.apiserver.kinds.native_scalars import canonical
 from kube.apiserver.callers import Api
 
@@ -127,7 +127,7 @@ def test_quantities_may_be_numbers() -> None:
 
 
 def test_merge_keys_are_known_at_any_depth() -> None:
-    keys = MergeKeys(POD)
+    keys = merge_keys_of(POD.message)
     assert keys["spec", "containers"] == "name"
     assert keys["spec", "containers", "env"] == "name"
     assert keys["spec", "containers", "ports"] == "containerPort"

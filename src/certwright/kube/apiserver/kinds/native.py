@@ -17,10 +17,15 @@ from certwright.kube.api.errors import FieldError
 from certwright.kube.apiserver.base.json_values import Json, NotOfKind
 from certwright.kube.apiserver.base.schema_common import Path, show_path
 from certwright.kube.apiserver.kinds import native_openapi, native_scalars
-from certwright.kube.apiserver.kinds.messages import fields, keywords, message_of, wrapped_list
 from certwright.kube.apiserver.kinds.native_scalars import Mismatch, Unreadable
 from certwright.kube.apiserver.model.definitions import ResourceDefinition
-from certwright.kube.apiserver.protobuf.fields import Field
+from certwright.kube.apiserver.protobuf.fields import (
+    Field,
+    json_fields_of,
+    keywords,
+    message_of,
+    wrapped_list,
+)
 from certwright.kube.apiserver.schemas.structural import Schema
 
 Read = Callable[[Any, Path, list[str]], Any]
@@ -39,7 +44,9 @@ class NativeSchema(Schema):
     @cached_property
     def message(self) -> str:
         """The name of the kind's message. The tables are loaded on first use."""
-        return message_of(self._api_version, self._kind)
+        message = message_of(self._api_version, self._kind)
+        assert message is not None, "the kind is built in"
+        return message
 
     @property
     def openapi(self) -> Json:
@@ -88,7 +95,7 @@ def _message(message: str) -> Read:
 
 
 def _object(message: str, untouched: frozenset[str]) -> Read:
-    own = [field for field in fields(message) if field.name not in untouched]
+    own = [field for field in json_fields_of(message) if field.name not in untouched]
     # The checks of fields are made on first use: few objects have all that a Pod may have.
     checks: dict[str, Read | None] = {field.name: None for field in own}
     by_name = {field.name: field for field in own}
@@ -263,7 +270,7 @@ def native_kind(api_version: str, kind: str, plural: str, **more: Any) -> Resour
         "unconditional_update": True,
         "create_on_update": plural in _CREATED_BY_PUT,
         "schema": schema,
-        "strategic": MergeKeys(schema),
+        "strategic": lambda: merge_keys_of(schema.message),
         **more,
     }
     return ResourceDefinition(
@@ -271,32 +278,17 @@ def native_kind(api_version: str, kind: str, plural: str, **more: Any) -> Resour
     )
 
 
-class MergeKeys(Mapping[tuple[str, ...], str]):
-    """The merge keys of strategic merge patches by path, collected when the first patch comes. An empty key:
-    the values are the keys."""
-
-    def __init__(self, schema: NativeSchema) -> None:
-        self._schema = schema
-
-    @cached_property
-    def _keys(self) -> dict[tuple[str, ...], str]:
-        return dict(_collect(self._schema.message, (), frozenset()))
-
-    def __getitem__(self, path: tuple[str, ...]) -> str:
-        return self._keys[path]
-
-    def __iter__(self) -> Iterator[tuple[str, ...]]:
-        return iter(self._keys)
-
-    def __len__(self) -> int:
-        return len(self._keys)
+@cache
+def merge_keys_of(message: str) -> Mapping[tuple[str, ...], str]:
+    """The merge keys of strategic merge patches by path. An empty key: the values are the keys."""
+    return dict(_collect(message, (), frozenset()))
 
 
 def _collect(
     message: str, path: tuple[str, ...], above: frozenset[str]
 ) -> Iterator[tuple[tuple[str, ...], str]]:
     properties = keywords(message).get("properties", {})
-    for field in fields(message):
+    for field in json_fields_of(message):
         here, words = (*path, field.name), properties.get(field.name, {})
         if field.repeated and "merge" in words.get("x-kubernetes-patch-strategy", "").split(","):
             yield here, words.get("x-kubernetes-patch-merge-key", "")

@@ -10,8 +10,13 @@ from functools import cache
 from pathlib import Path
 
 from certwright.kube.apiserver.base.json_values import Json
-from certwright.kube.apiserver.kinds.messages import META_MESSAGE, fields, keywords, wrapped_list
-from certwright.kube.apiserver.protobuf.fields import Field
+from certwright.kube.apiserver.protobuf.fields import (
+    META_MESSAGE,
+    Field,
+    json_fields_of,
+    keywords,
+    wrapped_list,
+)
 
 _DESCRIPTIONS_FILE = Path(__file__).parents[1] / "data" / "words.txt"
 
@@ -71,7 +76,7 @@ def components(message: str, refer: Refer) -> Iterator[tuple[str, Json]]:
             yield component_name(current), dict(_SCALARS[current])
             continue
         yield component_name(current), _schema(current, refer)
-        for field in fields(current):
+        for field in json_fields_of(current):
             is_component = field.type in _NAMED or (field.is_message and not wrapped_list(field.type))
             if is_component and field.type not in seen:
                 seen.add(field.type)
@@ -96,7 +101,7 @@ def _inlined(message: str, above: frozenset[str]) -> Json:
 
 def _schema(message: str, refer: Refer) -> Json:
     schema: Json = {"type": "object", "description": _read_descriptions().get(message, "")}
-    if own := [field for field in fields(message) if field.type != _SHARDS]:
+    if own := [field for field in json_fields_of(message) if field.type != _SHARDS]:
         schema["properties"] = {field.name: _property(message, field, refer) for field in own}
     return schema | {name: words for name, words in keywords(message).items() if name != "properties"}
 

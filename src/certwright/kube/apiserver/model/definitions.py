@@ -135,7 +135,7 @@ class ResourceDefinition:
 
     `bucket` is the same for all versions of a resource: rows contain no apiVersion; `prefix` adds it to the
     output. `selectable_fields` are paths without a leading dot, beside `metadata.name` and
-    `metadata.namespace`, which always work. `strategic` gives the merge key of lists by their path (None:
+    `metadata.namespace`, which always work. `strategic` makes the merge key of lists by their path (None:
     strategic merge patches are refused). `field_readers` gives the path in the stored object, or the value,
     of fields stored elsewhere than at their own path. `unconditional_update`: a PUT need not name a revision.
     `create_on_update`: a PUT of a missing object creates it.
@@ -169,7 +169,7 @@ class ResourceDefinition:
     has_generation: bool = False
     selectable_fields: tuple[str, ...] = ()
     name_rule: object_names.NameRule = object_names.dns_subdomain
-    strategic: Mapping[tuple[str, ...], str] | None = None
+    strategic: Callable[[], Mapping[tuple[str, ...], str]] | None = None
     strategy: Strategy = field(default_factory=Strategy)
     is_crd: bool = False
     custom: bool = False

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 from certwright.kube.apiserver.base.json_values import Json
-from certwright.kube.apiserver.kinds.messages import META_MESSAGE
 from certwright.kube.apiserver.kinds.native import NativeSchema
 from certwright.kube.apiserver.kinds.native_openapi import component_name, components
 from certwright.kube.apiserver.model.definitions import ResourceDefinition
@@ -20,6 +19,7 @@ from certwright.kube.apiserver.openapi.operations import (
     message_of,
     schema_name,
 )
+from certwright.kube.apiserver.protobuf.fields import META_MESSAGE
 from certwright.kube.apiserver.representations.discovery import parts
 
 Refer = Callable[[str], Json]

@@ -20,7 +20,7 @@ from certwright.kube.apiserver.base.json_values import Json
 from certwright.kube.apiserver.protobuf import decode as protobuf_decode
 from certwright.kube.apiserver.protobuf import fields as protobuf_fields
 from certwright.kube.apiserver.protobuf import scalars
-from certwright.kube.apiserver.protobuf.fields import UNIONS, Field, fields_of
+from certwright.kube.apiserver.protobuf.fields import UNIONS, Field, fields_of, wrapped_list
 from certwright.kube.apiserver.protobuf.wire import (
     DELIMITED,
     FIXED64,
@@ -135,7 +135,7 @@ def _type_put(type_name: str) -> Put:
     if type_name in UNIONS:
         return _union_put(type_name)
     put = encoder_of(type_name)
-    if any(field.wraps_list for field in fields_of(type_name)):
+    if wrapped_list(type_name):
         return lambda items: put({"": items})
     return put
 

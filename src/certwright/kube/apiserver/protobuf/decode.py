@@ -16,7 +16,7 @@ from typing import Any
 
 from certwright.kube.apiserver.base.json_values import Json
 from certwright.kube.apiserver.protobuf import scalars
-from certwright.kube.apiserver.protobuf.fields import UNIONS, Field, fields_of
+from certwright.kube.apiserver.protobuf.fields import UNIONS, Field, fields_of, wrapped_list
 from certwright.kube.apiserver.protobuf.wire import (
     DELIMITED,
     FIXED64,
@@ -190,7 +190,7 @@ def _piece_taker(field: Field) -> Take:
     if field.inline:
         how = message(field.type)
         return lambda reading, into, pos, end, depth: read_message(reading, pos, end, how, into, depth + 1)
-    if field.is_message and not _wraps_list(field.type):
+    if field.is_message and not wrapped_list(field.type):
         return _message_taker(field)
     name, read = field.name, _reader(field.type)
     if not field.omits_zero or field.pointer:
@@ -250,10 +250,6 @@ def _map_taker(field: Field) -> Take:
     return take
 
 
-def _wraps_list(type_name: str) -> bool:
-    return any(field.wraps_list for field in fields_of(type_name))
-
-
 _PLAIN: dict[str, Read] = {
     "string": scalars.read_text,
     "bytes": scalars.read_bytes,
@@ -280,7 +276,7 @@ def _reader(type_name: str) -> Read:
             return other or schema
 
         return read
-    if _wraps_list(type_name):
+    if wrapped_list(type_name):
         return lambda *piece: _nested(type_name, *piece).get("", [])
     return lambda *piece: _nested(type_name, *piece)
 

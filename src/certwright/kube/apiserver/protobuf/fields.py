@@ -1,6 +1,6 @@
-"""Fields of the built-in kinds' messages, loaded from the data file on first use.
+"""Messages of the built-in kinds: their fields, and the keywords of their schemas; loaded on first use.
 
-Source: `data/README.md`.
+Source: the Go types of `k8s.io/api`, the OpenAPI documents that Kubernetes publishes (`data/README.md`).
 """
 
 from __future__ import annotations
@@ -8,16 +8,15 @@ from __future__ import annotations
 import zlib
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
 from certwright.kube.util.decoders import json_decoder
 
 # Not by importlib.resources, which loads zipfile: 0.4 MB in each server.
-_DATA = Path(__file__).parents[1] / "data" / "protobuf.json.zlib"
+_DATA = Path(__file__).parents[1] / "data"
 _REPEATED, _MAP, _POINTER, _OMIT_EMPTY, _OMIT_ZERO, _INLINE, _LIST = (1 << bit for bit in range(7))
-_SCALARS = frozenset({"string", "bool", "int32", "int64", "float64", "bytes"})
 _STRUCTS = frozenset({"Time", "MicroTime", "Quantity", "IntOrString", "Raw"})
 
 
@@ -81,6 +80,9 @@ UNIONS: dict[str, tuple[Field, ...]] = {
 """Messages of two fields of which JSON shows one: a schema, or its alternative."""
 
 
+META_MESSAGE = "meta.v1.ObjectMeta"
+
+
 class _File(msgspec.Struct):
     kinds: dict[str, str]
     messages: dict[str, list[tuple[int, str, str, int]]]
@@ -88,7 +90,7 @@ class _File(msgspec.Struct):
 
 @cache
 def _file() -> _File:
-    packed = _DATA.read_bytes()
+    packed = (_DATA / "protobuf.json.zlib").read_bytes()
     return json_decoder(_File).decode(zlib.decompress(packed))
 
 
@@ -103,6 +105,28 @@ def fields_of(message: str) -> tuple[Field, ...]:
     return tuple(Field(*row) for row in _file().messages[message])
 
 
-def kinds() -> tuple[str, ...]:
-    """All kinds, as `group/version Kind`; only `Kind` for those that every group version has."""
-    return tuple(_file().kinds)
+@cache
+def json_fields_of(message: str) -> tuple[Field, ...]:
+    """The fields of a message, as they are in its JSON: inline ones in place."""
+    all_fields: list[Field] = []
+    for field in fields_of(message):
+        all_fields += json_fields_of(field.type) if field.inline else (field,)
+    return tuple(all_fields)
+
+
+def wrapped_list(message: str) -> Field | None:
+    """The only field of a message that is a list in JSON, None for any other message."""
+    first = json_fields_of(message)
+    return first[0] if len(first) == 1 and first[0].wraps_list else None
+
+
+def keywords(message: str) -> dict[str, Any]:
+    """The keywords of a message's OpenAPI schema beyond types, e.g. `required`, and under `properties` those
+    of its fields: list type, map keys, patch strategy, merge key, map type, default."""
+    return _keywords().get(message, {})
+
+
+@cache
+def _keywords() -> dict[str, dict[str, Any]]:
+    packed = (_DATA / "openapi.json.zlib").read_bytes()
+    return json_decoder(dict[str, dict[str, Any]]).decode(zlib.decompress(packed))

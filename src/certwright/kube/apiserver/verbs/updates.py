@@ -162,7 +162,8 @@ def _read_merge_patch(call: Call, media: str) -> Update:
 
         return Update(replace_by_list, pinned=False, refuse=refuse_patch)
     if strategic:
-        merge = partial(strategic_merge, patch=document, merge_keys=definition.strategic or {})
+        assert definition.strategic is not None, "any other kind refuses the media type"
+        merge = partial(strategic_merge, patch=document, merge_keys=definition.strategic())
     else:
         merge = partial(merge_patch, patch=document)
     return Update(
