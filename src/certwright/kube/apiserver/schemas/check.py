@@ -51,22 +51,9 @@ _JSON: dict[type, str] = {
     dict: "object",
     type(None): "null",
 }
-_UNCONSTRAINING = frozenset(
-    {"type", "description", "title", "default", "example", "externalDocs", "x-kubernetes-map-type"}
-)
-
 _ALIKE = 256
 """The number of cached checks, shared by equal schemas: each is a dozen objects, and Python's garbage
 collector visits every one of them."""
-
-
-def simple_type(schema: Schema) -> type | None:
-    """The Python type of values when that is the only constraint (strings, booleans), for a fast check."""
-    if schema.keys() <= _UNCONSTRAINING and schema.get("type") in ("string", "boolean"):
-        return _PYTHON[schema["type"]][0]
-    return None
-
-
 _MAX_SAFE = 2**53 - 1
 """Up to here every whole number is a float64 too; beyond it Kubernetes takes no float for an integer."""
 
@@ -328,12 +315,10 @@ def _list_checks(schema: Schema, guard: Guard | None) -> list[Check]:
     checks: list[Check] = []
     item_schema = schema.get("items")
     if isinstance(item_schema, Mapping) and (items := compile_check(item_schema, guard)) is not None:
-        quick = simple_type(item_schema)
 
         def each_item(value: list[Any], path: Path, errors: list[FieldError]) -> None:
             for index, item in enumerate(value):
-                if type(item) is not quick:
-                    items(item, (path, index), errors)
+                items(item, (path, index), errors)
 
         checks.append(each_item)
     checks += _count_checks(schema.get("minItems"), schema.get("maxItems"), "items")
@@ -390,11 +375,10 @@ def _object_checks(schema: Schema, guard: Guard | None) -> list[Check]:
     properties: Mapping[str, Schema] = schema.get("properties", {})
     extra, required = schema.get("additionalProperties"), tuple(schema.get("required") or ())
     if isinstance(extra, Mapping) and (child := compile_check(extra, guard)) is not None:
-        quick = simple_type(extra)
 
         def each_value(value: dict[str, Any], path: Path, errors: list[FieldError]) -> None:
             for key, item in value.items():
-                if type(item) is not quick and key not in properties:
+                if key not in properties:
                     child(item, (path, key), errors)
 
         checks.append(each_value)
@@ -418,18 +402,16 @@ def _object_checks(schema: Schema, guard: Guard | None) -> list[Check]:
 
 
 def _properties_check(properties: Mapping[str, Schema], guard: Guard | None) -> Check:
-    quick = {key: simple for key, prop in properties.items() if (simple := simple_type(prop)) is not None}
     # Built on first use: few objects have all fields of a Pod's schema.
     children: dict[str, Check | None] = {}
 
     def check(value: dict[str, Any], path: Path, errors: list[FieldError]) -> None:
         for key, item in value.items():
-            if type(item) is not quick.get(key):
-                child = children.get(key)
-                if child is None and key in properties and key not in children:
-                    child = children[key] = compile_check(properties[key], guard)
-                if child is not None:
-                    child(item, (path, key), errors)
+            child = children.get(key)
+            if child is None and key in properties and key not in children:
+                child = children[key] = compile_check(properties[key], guard)
+            if child is not None:
+                child(item, (path, key), errors)
 
     return check
 
