@@ -18,6 +18,7 @@ import msgspec
 from certwright.kube.api.yaml_codec import (
     MAX_DEPTH,
     MAX_VALUES,
+    Loaded,
     Repeat,
     YamlError,
     exceeds_int64,
@@ -145,12 +146,6 @@ def _chunks(raw: bytes) -> Iterator[tuple[int, bytes]]:
     yield line, raw[start:]
 
 
-class _Value(msgspec.Struct, frozen=True):
-    content: Any
-    line: int
-    lines: dict[int, int]
-
-
 class _Object(msgspec.Struct, frozen=True):
     content: dict[str, Any]
     line: int
@@ -175,7 +170,8 @@ def _decoded(chunk: bytes) -> str:
         ) from None
 
 
-def _values(text: str) -> Iterator[_Value]:
+def _values(text: str) -> Iterator[Loaded]:
+    looks_like_json: json.JSONDecodeError | None = None
     if text.lstrip()[:1] == "{":
         try:
             yield from list(_json_values(text))
@@ -184,34 +180,24 @@ def _values(text: str) -> Iterator[_Value]:
             looks_like_json = error
         except (ValueError, RecursionError):
             # A duplicate key, or nested too deep: the YAML reader reads JSON too, and knows the place.
-            looks_like_json = None
-        yield from _yaml_values(text, looks_like_json)
-        return
-    yield from _yaml_values(text, None)
-
-
-def _yaml_values(text: str, json_error: json.JSONDecodeError | None) -> Iterator[_Value]:
+            pass
     try:
-        for loaded in load_all(text):
-            yield _Value(loaded.content, loaded.line, loaded.lines)
+        yield from load_all(text)
     except YamlError:
-        if json_error is None:
+        if looks_like_json is None:
             raise
-        raise YamlError(
-            f"this is neither JSON ({json_error.msg}) nor YAML",
-            line=json_error.lineno,
-            column=json_error.colno,
-        ) from None
+        message = f"this is neither JSON ({looks_like_json.msg}) nor YAML"
+        raise YamlError(message, line=looks_like_json.lineno, column=looks_like_json.colno) from None
 
 
-def _json_values(text: str) -> Iterator[_Value]:
+def _json_values(text: str) -> Iterator[Loaded]:
     """One or more JSON values after each other, with or without space between them."""
     at, line = 0, 1
     while match := _NEXT.match(text, at):
         line += text.count("\n", at, match.end())
         value, at = _json.raw_decode(text, match.end())
         _check_depth(value)
-        yield _Value(value, line, {})
+        yield Loaded(value, line, {})
         line += text.count("\n", match.end(), at)
 
 

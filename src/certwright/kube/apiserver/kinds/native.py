@@ -70,7 +70,7 @@ class NativeSchema(Schema):
         """
         unknown: list[str] = []
         try:
-            _root(self.message)(obj, None, unknown)
+            _message(self.message, _HEADERS)(obj, None, unknown)
         except (Mismatch, Unreadable) as error:
             raise NotOfKind(self._kind, self._version, str(error)) from None
         return sorted(unknown)
@@ -82,47 +82,30 @@ class NativeSchema(Schema):
 
 
 @cache
-def _root(message: str) -> Read:
-    return _object(message, _HEADERS)
-
-
-@cache
-def _message(message: str) -> Read:
-    inner = wrapped_list(message)
-    if inner is not None:
+def _message(message: str, untouched: frozenset[str] = frozenset()) -> Read:
+    """`untouched`: fields that are decoded elsewhere."""
+    if inner := wrapped_list(message):
         return _listed(_value(inner), inner)
-    return _object(message, frozenset())
-
-
-def _object(message: str, untouched: frozenset[str]) -> Read:
     own = [field for field in json_fields_of(message) if field.name not in untouched]
-    # The checks of fields are made on first use: few objects have all that a Pod may have.
-    checks: dict[str, Read | None] = {field.name: None for field in own}
     by_name = {field.name: field for field in own}
+    # Made on first use: few objects have all that a Pod may have.
+    checks: dict[str, Read] = {}
     zeros = tuple((field.name, make) for field in own if (make := _zero(field)) is not None)
-    # Most fields are texts, and nearly all of those are valid: a call of a check for each takes longer than
-    # the rest.
-    texts = {field.name: _is_left_out(field) for field in own if field.type == "string" and _is_alone(field)}
 
     def read(value: Any, path: Path, unknown: list[str]) -> Any:
         if type(value) is not dict:
             raise Mismatch(value, path, "an object")
         for name, item in list(value.items()):
-            if type(item) is str and name in texts:
-                if not item and texts[name]:
-                    del value[name]
-                continue
             if name in untouched:
                 continue
-            if name not in checks:
+            if name not in by_name:
                 unknown.append(show_path((path, name)))
                 del value[name]
                 continue
             if item is not None:
-                check = checks[name]
-                if check is None:
-                    check = checks[name] = _field(by_name[name])
-                item = check(item, (path, name), unknown)
+                if name not in checks:
+                    checks[name] = _field(by_name[name])
+                item = checks[name](item, (path, name), unknown)
             if item is None:
                 del value[name]
             else:
@@ -143,10 +126,6 @@ def _field(field: Field) -> Read:
     elif field.repeated:
         read = _listed(read, field)
     return (lambda value, path, unknown: read(value, path, unknown) or None) if _is_left_out(field) else read
-
-
-def _is_alone(field: Field) -> bool:
-    return not (field.is_map or field.repeated)
 
 
 def _is_left_out(field: Field) -> bool:
