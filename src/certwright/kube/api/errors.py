@@ -65,6 +65,11 @@ class ApiError(Exception):
     code: ClassVar[int] = 500
     default_reason: ClassVar[str] = ""
 
+    def __init_subclass__(cls, *, code: int = 0, reason: str = "") -> None:
+        """`reason` is the name of the class unless given."""
+        if code:
+            cls.code, cls.default_reason = code, reason or cls.__name__
+
     def __init__(
         self, message: str, *, details: Details | None = None, reason: str = "", code: int = 0
     ) -> None:
@@ -104,134 +109,80 @@ class ApiError(Exception):
         return body
 
 
-class BadRequest(ApiError):
+class BadRequest(ApiError, code=400):
     """400: malformed, or not understood."""
 
-    code = 400
-    default_reason = "BadRequest"
 
-
-class Unauthorized(ApiError):
+class Unauthorized(ApiError, code=401):
     """401: no or wrong credentials."""
 
-    code = 401
-    default_reason = "Unauthorized"
 
-
-class Forbidden(ApiError):
+class Forbidden(ApiError, code=403):
     """403: known, but not allowed."""
 
-    code = 403
-    default_reason = "Forbidden"
 
-
-class NotFound(ApiError):
+class NotFound(ApiError, code=404):
     """404: no such object, resource or path."""
 
-    code = 404
-    default_reason = "NotFound"
 
-
-class MethodNotAllowed(ApiError):
+class MethodNotAllowed(ApiError, code=405):
     """405: the resource does not support the verb."""
 
-    code = 405
-    default_reason = "MethodNotAllowed"
 
-
-class NotAcceptable(ApiError):
+class NotAcceptable(ApiError, code=406):
     """406: the server has none of the requested representations."""
 
-    code = 406
-    default_reason = "NotAcceptable"
 
-
-class AlreadyExists(ApiError):
+class AlreadyExists(ApiError, code=409):
     """409: the name is taken."""
 
-    code = 409
-    default_reason = "AlreadyExists"
 
-
-class Conflict(ApiError):
+class Conflict(ApiError, code=409):
     """409: the object has changed since it was read, or a precondition does not hold."""
 
-    code = 409
-    default_reason = "Conflict"
 
-
-class Expired(ApiError):
+class Expired(ApiError, code=410):
     """410: the requested revision is no longer kept; list again."""
 
-    code = 410
-    default_reason = "Expired"
 
-
-class TooLarge(ApiError):
+class TooLarge(ApiError, code=413, reason="RequestEntityTooLarge"):
     """413: the body exceeds the server's limit."""
 
-    code = 413
-    default_reason = "RequestEntityTooLarge"
 
-
-class UnsupportedMediaType(ApiError):
+class UnsupportedMediaType(ApiError, code=415):
     """415: the server does not read the body's content type."""
 
-    code = 415
-    default_reason = "UnsupportedMediaType"
 
-
-class Invalid(ApiError):
+class Invalid(ApiError, code=422):
     """422: one or more fields are wrong; `causes` names each."""
 
-    code = 422
-    default_reason = "Invalid"
 
-
-class Denied(Invalid):
+class Denied(Invalid, code=406, reason="NotAcceptable"):
     """406: refused by cert-manager's admission webhook, or by this server in its place; `causes` may name
     fields.
 
     Source: cert-manager `pkg/webhook/admission/request_handler.go` for code and reason.
     """
 
-    code = 406
-    default_reason = "NotAcceptable"
 
-
-class TooManyRequests(ApiError):
+class TooManyRequests(ApiError, code=429):
     """429: wait `retry_after_s`."""
 
-    code = 429
-    default_reason = "TooManyRequests"
 
-
-class InternalError(ApiError):
+class InternalError(ApiError, code=500):
     """500: an internal error of the server."""
 
-    code = 500
-    default_reason = "InternalError"
 
-
-class StorageReadError(ApiError):
+class StorageReadError(ApiError, code=500):
     """500: the object exists but cannot be read, because its stored form is damaged."""
 
-    code = 500
-    default_reason = "StorageReadError"
 
-
-class Unavailable(ApiError):
+class Unavailable(ApiError, code=503, reason="ServiceUnavailable"):
     """503: temporarily unavailable."""
 
-    code = 503
-    default_reason = "ServiceUnavailable"
 
-
-class Timeout(ApiError):
+class Timeout(ApiError, code=504):
     """504: the request took too long."""
-
-    code = 504
-    default_reason = "Timeout"
 
 
 class Unreachable(Exception):
