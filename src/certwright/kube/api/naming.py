@@ -16,7 +16,7 @@ from typing import Final, Literal
 
 from certwright.kube.api.errors import FieldError, invalid, too_long
 
-NameRule = Literal["subdomain", "label", "path-segment"]
+NameRule = Literal["subdomain", "label"]
 
 _LABEL: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN: Final = rf"{_LABEL}(\.{_LABEL})*"
@@ -55,34 +55,9 @@ MAX_ANNOTATIONS_BYTES: Final = 256 * 1024
 """All keys and values of an object's annotations together."""
 
 
-def check_name(name: str, *, rule: NameRule = "subdomain", prefix: bool = False) -> str | None:
-    """Why `name` is not a valid object name, or None.
-
-    `prefix` is for `metadata.generateName`, which may end with a dash because more follows.
-    """
-    if prefix and name.endswith("-"):
-        name = name[:-1] + "a"
-    if rule == "path-segment":
-        return _check_path_segment(name)
-    if rule == "label":
-        return _check(name, LABEL_PATTERN, LABEL_MESSAGE, MAX_LABEL)
-    return _check(name, SUBDOMAIN_PATTERN, SUBDOMAIN_MESSAGE, MAX_SUBDOMAIN)
-
-
-def _check(text: str, pattern: re.Pattern[str], message: str, limit: int) -> str | None:
-    # The length first: a pattern with nested repetition is only ever matched against short text.
-    if len(text) > limit:
-        return f"must be no more than {limit} bytes"
-    return None if pattern.fullmatch(text) else message
-
-
-def _check_path_segment(name: str) -> str | None:
-    if name in (".", ".."):
-        return f"may not be '{name}'"
-    for character in "/%":
-        if character in name:
-            return f"may not contain '{character}'"
-    return None
+def check_name(name: str, *, rule: NameRule = "subdomain") -> str | None:
+    """Why `name` is not a valid object name, or None."""
+    return next(iter(_problems(name, _LABEL_RULE if rule == "label" else _SUBDOMAIN_RULE)), None)
 
 
 def label_key_problems(key: str) -> list[str]:
@@ -119,6 +94,7 @@ def check_label_value(value: str) -> str | None:
 
 
 _Rule = tuple[re.Pattern[str], str, int]
+_LABEL_RULE: Final[_Rule] = (LABEL_PATTERN, LABEL_MESSAGE, MAX_LABEL)
 _SUBDOMAIN_RULE: Final[_Rule] = (SUBDOMAIN_PATTERN, SUBDOMAIN_MESSAGE, MAX_SUBDOMAIN)
 _QUALIFIED_RULE: Final[_Rule] = (_qualified_re, _QUALIFIED_MESSAGE, MAX_LABEL)
 _LABEL_VALUE_RULE: Final[_Rule] = (_label_value_re, _LABEL_VALUE_MESSAGE, MAX_LABEL)
