@@ -318,91 +318,94 @@ def ingress(older: str | None = None, **spec: Any) -> Json:
     return {"metadata": about, "spec": {"defaultBackend": backend, **spec}}
 
 
-@pytest.mark.parametrize(
-    ("path", "body", "expected"),
-    [
-        (
-            SERVICES,
-            service(ports=[{"name": "a", "port": 80}, {"name": "b", "port": 80}]),
-            ['spec.ports[1]: Duplicate value: {"protocol":"TCP","port":80}'],
-        ),
-        (
-            SERVICES,
-            service(ports=[{"port": 80, "targetPort": "a-name-of-20-letters"}]),
-            ['spec.ports[0].targetPort: Invalid value: "a-name-of-20-letters": must be no more than 15 ch'],
-        ),
-        (SLICES, address_slice("IPv4", "a.b"), ["endpoints[0].addresses[0]: Invalid value"]),
-        (SLICES, address_slice("IPv4", "2001:db8::1"), ["endpoints[0].addresses: Invalid value"]),
-        (SLICES, address_slice("IPv6", "fe80::1"), ["endpoints[0].addresses[0]: Invalid value"]),
-        (SLICES, address_slice("FQDN", "localhost"), ["endpoints[0].addresses[0]: Invalid value"]),
-        (
-            SLICES,
-            address_slice("IPv4", "10.0.0.1", ports=[{"port": 1}, {"port": 2}]),
-            ['ports[1].name: Duplicate value: ""'],
-        ),
-        (ENDPOINTS, subsets("bad", {"port": 1}), ["subsets[0].addresses[0].ip: Invalid value"]),
-        (
-            ENDPOINTS,
-            subsets("10.0.0.1", {"port": 1}, {"port": 2}),
-            ["subsets[0].ports[0].name: Required value", "subsets[0].ports[1].name: Required value"],
-        ),
-        (
-            INGRESSES,
-            ingress("traefik", ingressClassName="nginx"),
-            [f"annotations.{CLASS}: Invalid value: "],
-        ),
-        (
-            NEW_EVENTS,
-            {"metadata": {"name": "e"}, "regarding": EVENT["regarding"]},
-            ["eventTime: Required value", 'type: Invalid value: "": has invalid value: '],
-        ),
-        (
-            NEW_EVENTS,
-            {"metadata": {"name": "e"}, **EVENT, "deprecatedCount": 3, "series": {"count": 1}},
-            ["series.count: ", "series.lastObservedTime: Required value", "count: "],
-        ),
-        (
-            CORE_EVENTS,
-            {
-                "metadata": {"name": "e"},
-                "involvedObject": EVENT["regarding"],
-                "eventTime": EVENT["eventTime"],
-            },
-            [
-                "reportingComponent: Required value",
-                'reportingComponent: Invalid value: "": name part must be non-empty',
-                'reportingComponent: Invalid value: "": name part must consist of',
-                "reportingInstance: Required value",
-                "action: Required value",
-                "reason: Required value",
-            ],
-        ),
-        (
-            f"{DEFAULT}/configmaps",
-            {"metadata": {"name": "big"}, "data": {"a": "x" * (1 << 20), "b": "y"}},
-            ["[]: Too long"],
-        ),
-    ],
-    ids=[
-        "a Service with one port twice",
-        "a target port with a name that is too long",
-        "an IPv4 slice with a host name",
-        "an IPv4 slice with an IPv6 address",
-        "a slice with a link-local address",
-        "a host name of one label",
-        "a slice with two unnamed ports",
-        "Endpoints without an address",
-        "Endpoints with two unnamed ports",
-        "an Ingress with two classes",
-        "an event of the new group without required fields",
-        "an event of the new group with fields of the old one",
-        "an event of the old group with a time of the new one",
-        "a ConfigMap that is too large",
-    ],
-)
-async def test_built_in_kinds_refuse_what_kubernetes_refuses(
-    api: Api, path: str, body: Json, expected: list[str]
-) -> None:
+REFUSED: dict[str, tuple[str, Json, list[str]]] = {
+    "a Service with one port twice": (
+        SERVICES,
+        service(ports=[{"name": "a", "port": 80}, {"name": "b", "port": 80}]),
+        ['spec.ports[1]: Duplicate value: {"protocol":"TCP","port":80}'],
+    ),
+    "a target port with a name that is too long": (
+        SERVICES,
+        service(ports=[{"port": 80, "targetPort": "a-name-of-20-letters"}]),
+        ['spec.ports[0].targetPort: Invalid value: "a-name-of-20-letters": must be no more than 15 ch'],
+    ),
+    "an IPv4 slice with a host name": (
+        SLICES,
+        address_slice("IPv4", "a.b"),
+        ["endpoints[0].addresses[0]: Invalid value"],
+    ),
+    "an IPv4 slice with an IPv6 address": (
+        SLICES,
+        address_slice("IPv4", "2001:db8::1"),
+        ["endpoints[0].addresses: Invalid value"],
+    ),
+    "a slice with a link-local address": (
+        SLICES,
+        address_slice("IPv6", "fe80::1"),
+        ["endpoints[0].addresses[0]: Invalid value"],
+    ),
+    "a host name of one label": (
+        SLICES,
+        address_slice("FQDN", "localhost"),
+        ["endpoints[0].addresses[0]: Invalid value"],
+    ),
+    "a slice with two unnamed ports": (
+        SLICES,
+        address_slice("IPv4", "10.0.0.1", ports=[{"port": 1}, {"port": 2}]),
+        ['ports[1].name: Duplicate value: ""'],
+    ),
+    "Endpoints without an address": (
+        ENDPOINTS,
+        subsets("bad", {"port": 1}),
+        ["subsets[0].addresses[0].ip: Invalid value"],
+    ),
+    "Endpoints with two unnamed ports": (
+        ENDPOINTS,
+        subsets("10.0.0.1", {"port": 1}, {"port": 2}),
+        ["subsets[0].ports[0].name: Required value", "subsets[0].ports[1].name: Required value"],
+    ),
+    "an Ingress with two classes": (
+        INGRESSES,
+        ingress("traefik", ingressClassName="nginx"),
+        [f"annotations.{CLASS}: Invalid value: "],
+    ),
+    "an event of the new group without required fields": (
+        NEW_EVENTS,
+        {"metadata": {"name": "e"}, "regarding": EVENT["regarding"]},
+        ["eventTime: Required value", 'type: Invalid value: "": has invalid value: '],
+    ),
+    "an event of the new group with fields of the old one": (
+        NEW_EVENTS,
+        {"metadata": {"name": "e"}, **EVENT, "deprecatedCount": 3, "series": {"count": 1}},
+        ["series.count: ", "series.lastObservedTime: Required value", "count: "],
+    ),
+    "an event of the old group with a time of the new one": (
+        CORE_EVENTS,
+        {
+            "metadata": {"name": "e"},
+            "involvedObject": EVENT["regarding"],
+            "eventTime": EVENT["eventTime"],
+        },
+        [
+            "reportingComponent: Required value",
+            'reportingComponent: Invalid value: "": name part must be non-empty',
+            'reportingComponent: Invalid value: "": name part must consist of',
+            "reportingInstance: Required value",
+            "action: Required value",
+            "reason: Required value",
+        ],
+    ),
+    "a ConfigMap that is too large": (
+        f"{DEFAULT}/configmaps",
+        {"metadata": {"name": "big"}, "data": {"a": "x" * (1 << 20), "b": "y"}},
+        ["[]: Too long"],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+async def test_built_in_kinds_refuse_what_kubernetes_refuses(api: Api, case: str) -> None:
+    path, body, expected = REFUSED[case]
     found = await causes(api, path, body)
     assert [text[: len(start)] for text, start in zip(found, expected, strict=True)] == expected
 

@@ -122,281 +122,234 @@ def listing(items: Json, **more: Any) -> Json:
     }
 
 
+def case(path: tuple[str | int, ...], value: Any, *errors: str) -> Any:
+    """A value at a path, and the errors: those that begin with a dot are of the field or of the root."""
+    where = AT_FIELD if path[: len(FIELD)] == FIELD else AT_ROOT
+    return path, value, [f"{where}{error}" if error.startswith(".") else error for error in errors]
+
+
 @pytest.mark.parametrize(
     ("path", "value", "expected"),
     [
-        (
+        case(
             ("metadata", "name"),
             "x.example.com",
-            ['metadata.name: Invalid value: "x.example.com": must be spec.names.plural+"."+spec.group'],
+            'metadata.name: Invalid value: "x.example.com": must be spec.names.plural+"."+spec.group',
         ),
-        (
+        case(
             ("spec", "scope"),
             "X",
-            ['spec.scope: Unsupported value: "X": supported values: "Cluster", "Namespaced"'],
+            'spec.scope: Unsupported value: "X": supported values: "Cluster", "Namespaced"',
         ),
-        (("spec", "scope"), "", ["spec.scope: Required value"]),
-        (
+        case(("spec", "scope"), "", "spec.scope: Required value"),
+        case(
             (*VERSION, "storage"),
             False,
-            [
-                'spec.versions: Invalid value: [{"Name":"v1","Served":true,"Storage":false,"Deprecated":'
-                'false,"DeprecationWarning":null,"Schema":null,"Subresources":null,"AdditionalPrinterColumns":null,'
-                '"SelectableFields":null}]: must have exactly one version marked as storage version',
-                "status.storedVersions: Invalid value: null: must have at least one stored version",
-            ],
+            'spec.versions: Invalid value: [{"Name":"v1","Served":true,"Storage":false,"Deprecated":false,'
+            '"DeprecationWarning":null,"Schema":null,"Subresources":null,"AdditionalPrinterColumns":null,'
+            '"SelectableFields":null}]: must have exactly one version marked as storage version',
+            "status.storedVersions: Invalid value: null: must have at least one stored version",
         ),
-        (
+        case(
             (*VERSION, "name"),
             "V1",
-            [f'spec.{at}: Invalid value: "V1": {LABEL}' for at in ("version", "versions[0].name")],
+            f'spec.version: Invalid value: "V1": {LABEL}',
+            f'spec.versions[0].name: Invalid value: "V1": {LABEL}',
         ),
-        ((*VERSION, "schema"), {}, ["spec.versions[0].schema.openAPIV3Schema: Required value"]),
-        (
+        case((*VERSION, "schema"), {}, "spec.versions[0].schema.openAPIV3Schema: Required value"),
+        case(
             ("spec", "names", "kind"),
             "B_r",
-            [
-                'spec.names.kind: Invalid value: "B_r": may have mixed case, but should otherwise match: '
-                + LABEL,
+            (
+                'spec.names.kind: Invalid value: "B_r": may have mixed case, but should otherwise '
+                f"match: {LABEL}"
+            ),
+            (
                 'spec.names.listKind: Invalid value: "B_rList": may have mixed case, but should '
-                "otherwise match: " + LABEL,
-                f'spec.names.singular: Invalid value: "b_r": {LABEL}',
-            ],
+                f"otherwise match: {LABEL}"
+            ),
+            f'spec.names.singular: Invalid value: "b_r": {LABEL}',
         ),
-        (("spec", "names", "shortNames"), ["B"], [f'spec.names.shortNames[0]: Invalid value: "B": {LABEL}']),
-        (("spec", "names", "categories"), ["A"], [f'spec.names.categories[0]: Invalid value: "A": {LABEL}']),
-        (
+        case(
+            ("spec", "names", "shortNames"), ["B"], f'spec.names.shortNames[0]: Invalid value: "B": {LABEL}'
+        ),
+        case(
+            ("spec", "names", "categories"), ["A"], f'spec.names.categories[0]: Invalid value: "A": {LABEL}'
+        ),
+        case(
             ("spec", "names", "listKind"),
             "Bar",
-            ['spec.names.listKind: Invalid value: "Bar": kind and listKind may not be the same'],
+            'spec.names.listKind: Invalid value: "Bar": kind and listKind may not be the same',
         ),
-        (FIELD, {}, [f"{AT_FIELD}.type: Required value: must not be empty for specified object fields"]),
-        ((*ROOT, "type"), "", [f"{AT_ROOT}.type: Required value: must not be empty at the root"]),
-        ((*ROOT, "type"), "string", [f'{AT_ROOT}.type: Invalid value: "string": must be object at the root']),
-        (
+        case(FIELD, {}, ".type: Required value: must not be empty for specified object fields"),
+        case((*ROOT, "type"), "", ".type: Required value: must not be empty at the root"),
+        case((*ROOT, "type"), "string", '.type: Invalid value: "string": must be object at the root'),
+        case(
             (*FIELD, "type"),
             "strin",
-            [
-                f'{AT_FIELD}.type: Unsupported value: "strin": supported values: "array", '
-                f'"boolean", "integer", '
-                '"number", "object", "string"'
-            ],
+            '.type: Unsupported value: "strin": supported values: "array", "boolean", "integer", '
+            '"number", "object", "string"',
         ),
-        (FIELD, {"type": "array"}, [f"{AT_FIELD}.items: Required value: must be specified"]),
-        (
-            FIELD,
-            listing({}),
-            [f"{AT_FIELD}.items.type: Required value: must not be empty for specified array items"],
-        ),
-        ((*FIELD, "$ref"), "#/x", [f"{AT_FIELD}.$ref: Forbidden: $ref is not supported"]),
-        (
+        case(FIELD, {"type": "array"}, ".items: Required value: must be specified"),
+        case(FIELD, listing({}), ".items.type: Required value: must not be empty for specified array items"),
+        case((*FIELD, "$ref"), "#/x", ".$ref: Forbidden: $ref is not supported"),
+        case(
             FIELD,
             {"type": "object", "x-kubernetes-preserve-unknown-fields": False},
-            [
-                f"{AT_FIELD}.x-kubernetes-preserve-unknown-fields: Invalid value: false: must be "
-                f"true or undefined"
-            ],
+            ".x-kubernetes-preserve-unknown-fields: Invalid value: false: must be true or undefined",
         ),
-        (
+        case(
             FIELD,
             {"x-kubernetes-embedded-resource": True},
-            [
-                f"{AT_FIELD}.properties: Required value: {EMBEDDED_TEXT}",
-                f"{AT_FIELD}.type: Required value: must be object if x-kubernetes-embedded-resource is true",
-            ],
+            f".properties: Required value: {EMBEDDED_TEXT}",
+            ".type: Required value: must be object if x-kubernetes-embedded-resource is true",
         ),
-        (
+        case(
             FIELD,
             {"x-kubernetes-int-or-string": True, "x-kubernetes-preserve-unknown-fields": True},
-            [
-                f"{AT_FIELD}.x-kubernetes-preserve-unknown-fields: Invalid value: true: must be false if "
-                "x-kubernetes-int-or-string is true"
-            ],
+            ".x-kubernetes-preserve-unknown-fields: Invalid value: true: must be false if "
+            "x-kubernetes-int-or-string is true",
         ),
-        (FIELD, {"x-kubernetes-int-or-string": True, "anyOf": [{"type": "integer"}, {"type": "string"}]}, []),
-        (
+        case(FIELD, {"x-kubernetes-int-or-string": True, "anyOf": [{"type": "integer"}, {"type": "string"}]}),
+        case(
             (*ROOT, "additionalProperties"),
             {"type": "string"},
-            [
-                f"{AT_ROOT}.additionalProperties: Forbidden: additionalProperties and properties "
-                f"are mutual exclusive",
-                f"{AT_ROOT}.additionalProperties: Forbidden: must not be used at the root",
-            ],
+            ".additionalProperties: Forbidden: additionalProperties and properties are mutual exclusive",
+            ".additionalProperties: Forbidden: must not be used at the root",
         ),
-        (
+        case(
             FIELD,
             {"type": "string", "x-kubernetes-list-type": "set"},
-            [
-                f'{AT_FIELD}.type: Invalid value: "string": must be array if x-kubernetes-list-type '
-                f"is specified"
-            ],
+            '.type: Invalid value: "string": must be array if x-kubernetes-list-type is specified',
         ),
-        (
+        case(
             FIELD,
             listing({"type": "string"}, list_type="xx"),
-            [
-                f'{AT_FIELD}.x-kubernetes-list-type: Unsupported value: "xx": supported values: '
-                f'"atomic", "set", "map"'
-            ],
+            '.x-kubernetes-list-type: Unsupported value: "xx": supported values: "atomic", "set", "map"',
         ),
-        (
+        case(
             FIELD,
             listing({"type": "object"}, list_type="map"),
-            [
-                f"{AT_FIELD}.x-kubernetes-list-map-keys: Required value: must not be empty if "
-                "x-kubernetes-list-type is map"
-            ],
+            ".x-kubernetes-list-map-keys: Required value: must not be empty if x-kubernetes-list-type is map",
         ),
-        (
+        case(
             FIELD,
             listing({"type": "string"}, list_type="map", list_map_keys=["k"]),
-            [
-                f'{AT_FIELD}.items.type: Invalid value: "string": must be object if parent array\'s '
-                "x-kubernetes-list-type is map"
-            ],
+            '.items.type: Invalid value: "string": must be object if parent array\'s '
+            "x-kubernetes-list-type is map",
         ),
-        (
+        case(
             FIELD,
             listing(
                 {"type": "object", "properties": {"k": {"type": "string"}}},
                 list_type="map",
                 list_map_keys=["k", "z"],
             ),
-            [
-                f"{AT_FIELD}.items.properties[k].default: Required value: {KEY_TEXT}",
-                f'{AT_FIELD}.x-kubernetes-list-map-keys: Invalid value: ["k","z"]: entries must all '
-                f"be names of "
-                "item properties",
-            ],
+            f".items.properties[k].default: Required value: {KEY_TEXT}",
+            (
+                '.x-kubernetes-list-map-keys: Invalid value: ["k","z"]: entries must all be names of '
+                "item properties"
+            ),
         ),
-        (
+        case(
             FIELD,
             listing({"type": "object", "properties": {"k": {"type": "string"}}}, list_map_keys=["k"]),
-            [
-                f"{AT_FIELD}.x-kubernetes-list-type: Required value: must be map if "
-                f"x-kubernetes-list-map-keys is "
-                "non-empty"
-            ],
+            ".x-kubernetes-list-type: Required value: must be map if x-kubernetes-list-map-keys is non-empty",
         ),
-        (
+        case(
             FIELD,
             listing({"type": "object"}, list_type="set"),
-            [
-                f"{AT_FIELD}.items.x-kubernetes-map-type: Invalid value: null: must be atomic as "
-                f"item of a list "
-                "with x-kubernetes-list-type=set"
-            ],
+            ".items.x-kubernetes-map-type: Invalid value: null: must be atomic as item of a list "
+            "with x-kubernetes-list-type=set",
         ),
-        (
+        case(
             FIELD,
             {"type": "string", "x-kubernetes-map-type": "atomic"},
-            [
-                f'{AT_FIELD}.type: Invalid value: "string": must be object if x-kubernetes-map-type '
-                f"is specified"
-            ],
+            '.type: Invalid value: "string": must be object if x-kubernetes-map-type is specified',
         ),
-        (
+        case(
             FIELD,
             {**listing({"type": "string"}), "uniqueItems": True},
-            [
-                f"{AT_FIELD}.uniqueItems: Forbidden: uniqueItems cannot be set to true since the "
-                f"runtime complexity "
-                "becomes quadratic"
-            ],
+            ".uniqueItems: Forbidden: uniqueItems cannot be set to true since the runtime "
+            "complexity becomes quadratic",
         ),
-        ((*ROOT, "nullable"), True, [f"{AT_ROOT}.nullable: Forbidden: nullable cannot be true at the root"]),
-        (
+        case((*ROOT, "nullable"), True, ".nullable: Forbidden: nullable cannot be true at the root"),
+        case(
             (*ROOT, "properties", "metadata"),
             {"type": "object", "properties": {"labels": {"type": "object"}}},
-            [f"{AT_ROOT}.properties[metadata]: Forbidden: {META_TEXT}"],
+            f".properties[metadata]: Forbidden: {META_TEXT}",
         ),
-        (
+        case(
             (*ROOT, "properties", "metadata"),
             {"type": "string"},
-            [f'{AT_ROOT}.properties[metadata].type: Invalid value: "string": must be object'],
+            '.properties[metadata].type: Invalid value: "string": must be object',
         ),
-        (
+        case(
             (*FIELD, "allOf"),
             [{"type": "string", "description": "x", "default": "a"}],
-            [
-                f"{AT_FIELD}.allOf[0].default: Forbidden: must be undefined to be structural",
-                f"{AT_FIELD}.allOf[0].description: Forbidden: must be empty to be structural",
-                f"{AT_FIELD}.allOf[0].type: Forbidden: must be empty to be structural",
-            ],
+            ".allOf[0].default: Forbidden: must be undefined to be structural",
+            ".allOf[0].description: Forbidden: must be empty to be structural",
+            ".allOf[0].type: Forbidden: must be empty to be structural",
         ),
-        (
-            (*FIELD, "not"),
-            {"nullable": True},
-            [f"{AT_FIELD}.not.nullable: Forbidden: must be false to be structural"],
-        ),
-        (
+        case((*FIELD, "not"), {"nullable": True}, ".not.nullable: Forbidden: must be false to be structural"),
+        case(
             (*FIELD, "default"),
             5,
-            [f'{AT_FIELD}.default: Invalid value: "integer":  in body must be of type string: "integer"'],
+            '.default: Invalid value: "integer":  in body must be of type string: "integer"',
         ),
-        (
+        case(
             (*ROOT, "properties", "spec", "default"),
             {"zz": 1},
-            [f'{AT_ROOT}.properties[spec].default: Invalid value: {{"zz":1}}: must not have unknown fields'],
+            '.properties[spec].default: Invalid value: {"zz":1}: must not have unknown fields',
         ),
-        (
+        case(
             FIELD,
             {"type": "string", "enum": ["a"], "default": "b"},
-            [f'{AT_FIELD}.default: Unsupported value: "b": supported values: "a"'],
+            '.default: Unsupported value: "b": supported values: "a"',
         ),
-        (
+        case(
             (*VERSION, "additionalPrinterColumns"),
             [{"name": "X", "type": "foo", "jsonPath": ".spec.a"}],
-            [
-                'spec.additionalPrinterColumns[0].type: Invalid value: "foo": must be one of '
-                "boolean,date,integer,number,string"
-            ],
+            'spec.additionalPrinterColumns[0].type: Invalid value: "foo": must be one of '
+            "boolean,date,integer,number,string",
         ),
-        (
+        case(
             (*VERSION, "additionalPrinterColumns"),
             [{"name": f"c{number}", "type": "string", "jsonPath": ".spec"} for number in range(101)],
-            ["spec.additionalPrinterColumns: Too many: 101: must have at most 100 items"],
+            "spec.additionalPrinterColumns: Too many: 101: must have at most 100 items",
         ),
-        (
+        case(
             (*VERSION, "selectableFields"),
             [{"jsonPath": ".spec.zz"}],
-            [
-                'spec.selectableFields[0].jsonPath: Invalid value: ".spec.zz": is an '
-                "invalid path: does "
-                "not refer to a valid field"
-            ],
+            'spec.selectableFields[0].jsonPath: Invalid value: ".spec.zz": is an invalid path: does '
+            "not refer to a valid field",
         ),
-        (
+        case(
             (*VERSION, "selectableFields"),
             [{"jsonPath": ".spec"}],
-            [f'spec.selectableFields[0].jsonPath: Invalid value: ".spec": {SELECTABLE_TEXT}'],
+            f'spec.selectableFields[0].jsonPath: Invalid value: ".spec": {SELECTABLE_TEXT}',
         ),
-        (
+        case(
             (*VERSION, "selectableFields"),
             [{"jsonPath": ".spec.a"}, {"jsonPath": ".spec.a"}],
-            ['spec.selectableFields[1].jsonPath: Duplicate value: ".spec.a"'],
+            'spec.selectableFields[1].jsonPath: Duplicate value: ".spec.a"',
         ),
-        (
+        case(
             ("spec", "conversion"),
             {"strategy": "Webhook"},
-            [
-                "spec.conversion.conversionReviewVersions: Required value",
-                "spec.conversion.webhookClientConfig: Required value: required when strategy is set to "
-                "Webhook",
-            ],
+            "spec.conversion.conversionReviewVersions: Required value",
+            ("spec.conversion.webhookClientConfig: Required value: required when strategy is set to Webhook"),
         ),
-        (
+        case(
             ("spec", "conversion"),
             {"strategy": "Foo"},
-            ['spec.conversion.strategy: Unsupported value: "Foo": supported values: "None", "Webhook"'],
+            'spec.conversion.strategy: Unsupported value: "Foo": supported values: "None", "Webhook"',
         ),
-        (
+        case(
             ("spec", "preserveUnknownFields"),
             True,
-            [
-                "spec.preserveUnknownFields: Invalid value: true: cannot set to true, set "
-                "x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead"
-            ],
+            "spec.preserveUnknownFields: Invalid value: true: cannot set to true, set "
+            "x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead",
         ),
     ],
 )
