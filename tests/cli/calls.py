@@ -107,6 +107,20 @@ Start = Callable[..., Process]
 """The fixture `start`."""
 
 
+def serve(start: Start, *flags: str, listen: str = "127.0.0.1:0") -> Process:
+    """A server that is ready."""
+    process = start("serve", "--listen", listen, *flags)
+    assert process.line().startswith("certwright is ready at https://127.0.0.1:"), process.rest().err
+    return process
+
+
+def issue_quickstart(start: Start) -> None:
+    """Apply the first example, and wait until its Certificates are Ready."""
+    assert start("apply", "-f", str(EXAMPLES / "quickstart.yaml")).rest().status == 0
+    done = start("wait", "certificates", "--all", "--for=condition=Ready", *PATIENT).rest()
+    assert (done.status, done.err) == (0, "")
+
+
 @contextmanager
 def running_server(folder: Path) -> Iterator[Path]:
     """A server with controllers in that folder, which ends in good order; the value is its kubeconfig."""

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from certwright.resources.names import NEXT_PRIVATE_KEY_LABEL
-from cli.calls import EXAMPLES, PATIENT, Process, Start
+from cli.calls import EXAMPLES, PATIENT, Process, Start, serve
 from support.etcd import Etcd, running_etcd
 
 HERE = ("--kubeconfig", "one/kubeconfig")
@@ -32,9 +32,7 @@ def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Etcd]:
 
 def served(start: Start, data_dir: str, *flags: str) -> Process:
     """A server that is ready."""
-    process = start("serve", "--data-dir", data_dir, "--listen", "127.0.0.1:0", *flags)
-    assert process.line().startswith("certwright is ready"), process.rest().err
-    return process
+    return serve(start, "--data-dir", data_dir, *flags)
 
 
 def stopped(process: Process) -> None:

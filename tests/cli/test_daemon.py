@@ -29,7 +29,7 @@ from certwright.kube.api.errors import Unreachable
 from certwright.kube.client.rest import Client
 from certwright.pki.certificates import read_chain
 from certwright.pki.keys import encode_private_key
-from cli.calls import AT_WORK, EXAMPLES, PATIENT, Cli, Process, Start
+from cli.calls import AT_WORK, EXAMPLES, PATIENT, Cli, Process, Start, issue_quickstart, serve
 from issuers.authority import new_root
 from support.acme_proxy import balancing
 from support.etcd import Etcd, running_etcd
@@ -64,8 +64,7 @@ def test_serve_says_one_line_when_it_is_ready_and_ends_on_a_signal(start: Start,
 
 
 def test_a_second_serve_on_the_same_data_is_refused(start: Start) -> None:
-    first = start("serve", "--listen", "127.0.0.1:0")
-    assert first.line()
+    first = serve(start)
     second = start("serve", "--listen", "127.0.0.1:0").rest()
     assert second.status == 1
     assert second.err.startswith("error: certwright-data is in use by another certwright (process ")
@@ -234,8 +233,7 @@ def test_run_takes_a_free_port_when_the_usual_one_is_in_use(start: Start, tmp_pa
 
 
 def test_controllers_work_from_a_process_of_their_own(start: Start, tmp_path: Path) -> None:
-    server = start("serve", "--listen", "127.0.0.1:0", "--controllers", "")
-    assert server.line()
+    server = serve(start, "--controllers", "")
     assert start("apply", "-f", str(EXAMPLES / "quickstart.yaml")).rest().status == 0
     unmoved = start("status", "certificate", "web", "-n", "default").rest()
     assert unmoved.out.startswith("Certificate default/web: not processed by any controller yet.")
@@ -248,8 +246,7 @@ def test_controllers_work_from_a_process_of_their_own(start: Start, tmp_path: Pa
 
 
 def test_the_server_ends_in_time_while_controllers_watch_it(start: Start, tmp_path: Path) -> None:
-    server = start("serve", "--data-dir", "data", "--listen", "127.0.0.1:0", "--controllers", "")
-    server.line()
+    server = serve(start, "--data-dir", "data", "--controllers", "")
     start("controllers", "--kubeconfig", "data/kubeconfig").lines_until(AT_WORK)
     server.end()
 
@@ -311,15 +308,12 @@ def test_get_watches_what_changes(start: Start, cli: Cli, namespace: str, daemon
 
 
 def test_what_was_issued_outlives_a_kill(start: Start, tmp_path: Path) -> None:
-    process = start("serve", "--listen", "127.0.0.1:0")
-    process.line()
-    assert start("apply", "-f", str(EXAMPLES / "quickstart.yaml")).rest().status == 0
-    assert start("wait", "certs", "--all", "--for=condition=Ready", *PATIENT).rest().status == 0
+    process = serve(start)
+    issue_quickstart(start)
     before = start("get", "secret", "web-tls", "-o", "yaml").rest().out
     process.kill(signal.SIGKILL)
     process.rest()
-    again = start("serve", "--listen", "127.0.0.1:0")
-    again.line()
+    again = serve(start)
     assert start("get", "secret", "web-tls", "-o", "yaml").rest().out == before
     again.end()
 
@@ -332,8 +326,7 @@ def page(address: str, path: str) -> bytes:
 
 
 def test_controllers_serve_their_metrics_where_they_are_told_to(start: Start) -> None:
-    server = start("serve", "--listen", "127.0.0.1:0", "--controllers", "")
-    assert server.line()
+    server = serve(start, "--controllers", "")
     kubeconfig = ("--kubeconfig", "certwright-data/kubeconfig")
     controllers = start("controllers", *kubeconfig, "--metrics-listen-address", "127.0.0.1:0")
     label, _, address = controllers.line().partition(" at ")
@@ -354,8 +347,7 @@ def test_controllers_serve_their_metrics_where_they_are_told_to(start: Start) ->
 
 
 def test_of_two_controllers_the_second_waits_for_the_lease_of_the_first(start: Start) -> None:
-    server = start("serve", "--listen", "127.0.0.1:0", "--controllers", "")
-    assert server.line()
+    server = serve(start, "--controllers", "")
     # Longer than the test may take: nobody loses the lease who is slow, nobody gets it who was not given it.
     terms = {"lease-duration": "30m", "renew-deadline": "20m", "retry-period": "100ms"}
     flags = ["--kubeconfig", "certwright-data/kubeconfig"]
@@ -495,53 +487,43 @@ def holder(start: Start) -> str:
 
 
 def test_serve_holds_the_lease_and_takes_its_own_over_after_a_kill(start: Start, tmp_path: Path) -> None:
-    process = start("serve", "--listen", "127.0.0.1:0")
-    process.line()
+    process = serve(start)
     before = holder(start)
     assert before == (tmp_path / "certwright-data" / "replica-identity").read_text().splitlines()[0]
     process.kill(signal.SIGKILL)
     process.rest()
-    again = start("serve", "--listen", "127.0.0.1:0", "--log-level", "info")
-    again.line()
+    again = serve(start, "--log-level", "info")
     assert holder(start) == before
-    assert start("apply", "-f", str(EXAMPLES / "quickstart.yaml")).rest().status == 0
-    assert start("wait", "certs", "--all", "--for=condition=Ready", *PATIENT).rest().status == 0
+    issue_quickstart(start)
     again.kill(signal.SIGTERM)
     assert "wait" not in again.rest().err
 
 
 def test_serve_frees_the_lease_when_it_ends(start: Start) -> None:
-    server = start("serve", "--listen", "127.0.0.1:0")
-    server.line()
+    server = serve(start)
     server.end()
-    api = start("serve", "--listen", "127.0.0.1:0", "--controllers", "")
-    api.line()
+    api = serve(start, "--controllers", "")
     assert holder(start) == ""
     api.end()
 
 
 def test_serve_beside_another_holder_serves_and_its_controllers_wait(start: Start, tmp_path: Path) -> None:
     (tmp_path / "lease.yaml").write_text(LEASE)
-    api = start("serve", "--listen", "127.0.0.1:0", "--controllers", "")
-    api.line()
+    api = serve(start, "--controllers", "")
     assert start("apply", "-f", "lease.yaml").rest().status == 0
     api.end()
-    server = start("serve", "--listen", "127.0.0.1:0")
-    assert server.line().startswith("certwright is ready at ")
+    server = serve(start)
     assert holder(start) == "cert-manager-7d4b5"
     server.kill(signal.SIGTERM)
     logged = server.rest().err
     assert "this server's controllers wait: cert-manager-7d4b5 holds the lease kube-system/" in logged
-    always = start("serve", "--listen", "127.0.0.1:0", "--leader-elect=false")
-    always.line()
-    assert start("apply", "-f", str(EXAMPLES / "quickstart.yaml")).rest().status == 0
-    assert start("wait", "certs", "--all", "--for=condition=Ready", *PATIENT).rest().status == 0
+    always = serve(start, "--leader-elect=false")
+    issue_quickstart(start)
     always.end()
 
 
 def test_controllers_with_a_name_take_their_lease_over_after_a_kill(start: Start) -> None:
-    server = start("serve", "--listen", "127.0.0.1:0", "--controllers", "")
-    server.line()
+    server = serve(start, "--controllers", "")
     flags = ("controllers", "--kubeconfig", "certwright-data/kubeconfig", "--identity", "node-1")
     first = start(*flags)
     assert first.line().startswith(AT_WORK)
@@ -571,8 +553,7 @@ FOLDER = EXAMPLES / "external-issuer"
 def test_the_sample_issuer_signs(
     start: Callable[..., Process], cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    server = start("serve", "--listen", "127.0.0.1:0", "--data-dir", "data")
-    assert server.line().startswith("certwright is ready at"), server.rest().err
+    serve(start, "--data-dir", "data")
     kubeconfig = str(tmp_path / "data" / "kubeconfig")
     monkeypatch.setenv("KUBECONFIG", kubeconfig)
     root = new_root("Sample CA")
@@ -591,10 +572,9 @@ def test_the_sample_issuer_signs(
 def served(start: Start, etcd: Etcd, name: str) -> tuple[Process, int]:
     """A server that is ready, and its port."""
     port = free_port()
-    listen = ("--listen", f"127.0.0.1:{port}", "--controllers", "", "--encryption-key-file", "shared.key")
-    process = start("serve", "--data-dir", name, "--store", etcd.url, *listen)
-    assert process.line().startswith("certwright is ready"), process.rest().err
-    return process, port
+    flags = ("--controllers", "", "--encryption-key-file", "shared.key")
+    common = ("--data-dir", name, "--store", etcd.url, *flags)
+    return serve(start, *common, listen=f"127.0.0.1:{port}"), port
 
 
 @pytest.mark.real("etcd")

@@ -32,7 +32,7 @@ from certwright.kube.store.envelope import Seal
 from certwright.resources.certificate import Certificate
 from certwright.resources.request import CertificateRequest
 from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES
-from cli.calls import EXAMPLES, PATIENT, Process, Start
+from cli.calls import EXAMPLES, PATIENT, Process, Start, serve
 from support.etcd import Etcd, running_etcd
 from support.programs import free_port
 
@@ -48,11 +48,7 @@ KEY = ("--encryption-key-file", "shared.key")
 
 def served(start: Start, etcd: Etcd, name: str, *flags: str) -> Process:
     """A server that is ready, with a directory of its own."""
-    common = ("--listen", "127.0.0.1:0", "--store", etcd.url, *KEY)
-    process = start("serve", "--data-dir", name, *common, *flags)
-    line = process.line()
-    assert line.startswith("certwright is ready at https://127.0.0.1:"), process.rest().err
-    return process
+    return serve(start, "--data-dir", name, "--store", etcd.url, *KEY, *flags)
 
 
 def test_two_servers_share_one_store_and_one_of_them_issues(start: Start, etcd: Etcd, tmp_path: Path) -> None:
@@ -63,15 +59,11 @@ def test_two_servers_share_one_store_and_one_of_them_issues(start: Start, etcd: 
     done = start("wait", "certificates", "--all", "--for=condition=Ready", *PATIENT, *beside).rest()
     assert (done.status, done.err) == (0, "")
     # The first one goes; what it did not get to is done by the other.
-    one.kill(signal.SIGTERM)
-    ended = one.rest()
-    assert (ended.status, ended.err) == (0, "")
+    one.end(signal.SIGTERM)
     assert start("renew", "web", "-n", "default", *beside).rest().status == 0
     done = start("wait", "certificates", "--all", "--for=condition=Ready", *PATIENT, *beside).rest()
     assert (done.status, done.err) == (0, "")
-    two.kill(signal.SIGTERM)
-    ended = two.rest()
-    assert (ended.status, ended.err) == (0, "")
+    two.end(signal.SIGTERM)
 
 
 def test_the_kubeconfig_of_one_server_is_good_for_the_other_of_its_installation(
@@ -93,8 +85,7 @@ def test_the_kubeconfig_of_one_server_is_good_for_the_other_of_its_installation(
 
 
 def test_a_directory_of_another_store_is_refused(start: Start, etcd: Etcd, tmp_path: Path) -> None:
-    alone = start("serve", "--data-dir", "alone", "--listen", "127.0.0.1:0")
-    alone.line()
+    alone = serve(start, "--data-dir", "alone")
     alone.kill(signal.SIGTERM)
     alone.rest()
     served(start, etcd, "one")
@@ -278,11 +269,7 @@ def test_a_store_moves_to_etcd_and_back_while_certificates_are_issued(
     monkeypatch.chdir(tmp_path)
 
     def served(folder: str, *flags: str) -> Process:
-        process = start(
-            "serve", "--data-dir", folder, "--listen", "127.0.0.1:0", *ENCRYPTION_KEY, *ALONE, *flags
-        )
-        assert process.line().startswith("certwright is ready"), process.rest().err
-        return process
+        return serve(start, "--data-dir", folder, *ENCRYPTION_KEY, *ALONE, *flags)
 
     with running_etcd(tmp_path) as etcd:
         on_etcd = ("--store", etcd.url, "--etcd-prefix", "/moved")

@@ -24,7 +24,7 @@ from certwright.cli.flags import flags_of, single
 from certwright.cli.main import program
 from certwright.controllers.acme.listeners import CannotListen, open_listeners
 from certwright.pki.certificates import read_chain
-from cli.calls import EXAMPLES, PATIENT, Start
+from cli.calls import EXAMPLES, PATIENT, Start, serve
 from support.pebble import running_pebble
 from support.real import require, require_package
 
@@ -312,8 +312,7 @@ def curl(*words: str) -> subprocess.CompletedProcess[str]:
 def test_curl_reads_them_with_the_ca_in_the_secret_and_with_that_of_the_files(
     start: Start, tmp_path: Path
 ) -> None:
-    server = start("serve", "--listen", "127.0.0.1:0", "--controllers", "")
-    assert server.line()
+    server = serve(start, "--controllers", "")
     command = ("controllers", "--kubeconfig", "certwright-data/kubeconfig", *LISTEN)
 
     controllers = start(*command, *CA_FLAGS)

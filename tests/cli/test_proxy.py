@@ -34,7 +34,7 @@ from certwright.kube.client.kubeconfig import connect, load
 from certwright.kube.client.rest import Client
 from certwright.resources.acme import Challenge
 from certwright.resources.table import CERTIFICATES, CHALLENGES, CLUSTER_ISSUERS, ORDERS
-from cli.calls import AT_WORK, Start
+from cli.calls import AT_WORK, Start, serve
 from support import openbao
 from support.go import GATEWAY_API, folder_of
 from support.pebble import Pebble, running_pebble
@@ -275,8 +275,7 @@ async def test_a_ca_reaches_the_listener_through_traefik(start: Start, tmp_path:
         flags = ["--http01-listen", f"127.0.0.1:{free_port()}", "--http01-cluster-address", "127.0.0.1"]
         flags += ["--http01-check-port", str(pebble.http_port)]
         flags += ["--acme-http01-solver-nameservers", pebble.names.address]
-        process = start("serve", "--listen", "127.0.0.1:0", *flags)
-        assert await asyncio.to_thread(process.line)
+        await asyncio.to_thread(serve, start, *flags)
         kubeconfig = tmp_path / "certwright-data/kubeconfig"
         client = Client(connect(load(kubeconfig)), user_agent="test")
         stack.push_async_callback(client.close)
@@ -372,8 +371,7 @@ async def test_an_order_is_completed_after_the_replica_at_work_is_killed(
 ) -> None:
     async with AsyncExitStack() as stack:
         pebble = stack.enter_context(running_pebble(environment={"PEBBLE_WFE_NONCEREJECT": "0"}))
-        process = start("serve", "--listen", "127.0.0.1:0", "--controllers", "")
-        assert await asyncio.to_thread(process.line)
+        await asyncio.to_thread(serve, start, "--controllers", "")
         kubeconfig = tmp_path / "certwright-data/kubeconfig"
         client = Client(connect(load(kubeconfig)), user_agent="test")
         stack.push_async_callback(client.close)

@@ -9,7 +9,7 @@ import re
 import signal
 from pathlib import Path
 
-from cli.calls import EXAMPLES, PATIENT, Start
+from cli.calls import EXAMPLES, PATIENT, Start, serve
 from support.pairs import server_pair
 from support.waiting import until_so
 
@@ -80,8 +80,7 @@ def test_a_half_edited_secret_replaces_no_files_and_is_an_event(start: Start, tm
     web = tmp_path / "out" / "default" / "web"
     # Nothing repairs the Secret.
     controllers = "*,-certificates-trigger"
-    server = start("serve", "--listen", "127.0.0.1:0", "--export", "out", "--controllers", controllers)
-    server.line()
+    server = serve(start, "--export", "out", "--controllers", controllers)
     certificate, key = server_pair("localhost")
     certificate_yaml = (
         "{apiVersion: cert-manager.io/v1, kind: Certificate, metadata: {name: web}, "

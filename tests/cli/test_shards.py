@@ -18,7 +18,7 @@ from certwright.kube.api.kinds import Kind
 from certwright.kube.client.kubeconfig import connect, load
 from certwright.kube.client.rest import Client
 from certwright.resources.table import CERTIFICATES, CLUSTER_ISSUERS, ORDERS
-from cli.calls import AT_WORK, Start
+from cli.calls import AT_WORK, Start, serve
 from support.acme_proxy import NEW_ACCOUNT, NEW_ORDER, AcmeProxy, balancing, running_acme_proxy
 from support.pebble import Pebble, running_pebble, serving
 from support.programs import free_port
@@ -78,8 +78,7 @@ async def test_processes_that_share_the_work_place_as_many_orders_as_one(
         limits = {"newOrders": {"count": LIMIT, "window": "1h", "refills": False}}
         host = proxy.directory.split("/")[2]
         (tmp_path / "limits.yaml").write_text(json.dumps({"limits": {host: limits}}))
-        server = start("serve", "--listen", "127.0.0.1:0", "--controllers", "")
-        assert await asyncio.to_thread(server.line)
+        await asyncio.to_thread(serve, start, "--controllers", "")
         client = Client(connect(load(tmp_path / "certwright-data/kubeconfig")), user_agent="test")
         stack.push_async_callback(client.close)
         flags = ["--kubeconfig", "certwright-data/kubeconfig", "--shards", str(shards)]
@@ -132,8 +131,7 @@ async def test_every_replica_answers_every_challenge(start: Start, tmp_path: Pat
         ports = [(free_port(), free_port()) for _ in range(2)]
         await stack.enter_async_context(balancing(pebble.http_port, [http for http, _ in ports]))
         await stack.enter_async_context(balancing(pebble.tls_port, [tls for _, tls in ports]))
-        server = start("serve", "--listen", "127.0.0.1:0", "--controllers", "")
-        assert await asyncio.to_thread(server.line)
+        await asyncio.to_thread(serve, start, "--controllers", "")
         client = Client(connect(load(tmp_path / "certwright-data/kubeconfig")), user_agent="test")
         stack.push_async_callback(client.close)
         flags = ["--kubeconfig", "certwright-data/kubeconfig", "--shards", "2"]
