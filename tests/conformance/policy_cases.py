@@ -79,9 +79,24 @@ def shows(expression: str, **more: Any) -> Json:
     return {"validations": [{"expression": "false", "messageExpression": expression}], **more}
 
 
+def composes(expression: str) -> Json:
+    """A policy that refuses everything, with the value of the expression, or `plain`, as its message."""
+    validation = {"expression": "false", "message": "plain", "messageExpression": expression}
+    return {"validations": [validation]}
+
+
 def demands(*expressions: str, **more: Any) -> Json:
     """A policy with these demands."""
     return {"validations": [{"expression": expression} for expression in expressions], **more}
+
+
+def audits(*expressions: str, **more: Any) -> Json:
+    """A policy with audit annotations `a`, `b` and so on."""
+    annotations = [
+        {"key": key, "valueExpression": expression}
+        for key, expression in zip("abcdefgh", expressions, strict=False)
+    ]
+    return {"auditAnnotations": annotations, **more}
 
 
 def conditions(*expressions: str, **more: Any) -> Json:
@@ -171,35 +186,27 @@ MESSAGES = (
     ),
     Case(
         "messageExpression before message",
-        {"validations": [{"expression": "false", "message": "plain", "messageExpression": "' made '"}]},
+        composes("' made '"),
     ),
     Case(
         "messageExpression that fails",
-        {"validations": [{"expression": "false", "message": "plain", "messageExpression": "object.no.such"}]},
+        composes("object.no.such"),
     ),
     Case(
         "messageExpression that is empty",
-        {"validations": [{"expression": "false", "message": "plain", "messageExpression": "'  '"}]},
+        composes("'  '"),
     ),
     Case(
         "messageExpression with a line break",
-        {"validations": [{"expression": "false", "message": "plain", "messageExpression": r"'a\nb'"}]},
+        composes(r"'a\nb'"),
     ),
     Case(
         "messageExpression with a line break at its end",
-        {"validations": [{"expression": "false", "message": "plain", "messageExpression": r"'ab\n'"}]},
+        composes(r"'ab\n'"),
     ),
     Case(
         "messageExpression that is too long",
-        {
-            "validations": [
-                {
-                    "expression": "false",
-                    "message": "plain",
-                    "messageExpression": "[1,2,3,4,5,6].map(x, '" + "é" * 500 + "').join('')",
-                }
-            ]
-        },
+        composes("[1,2,3,4,5,6].map(x, '" + "é" * 500 + "').join('')"),
     ),
     Case("messageExpression that fails, without message", shows("object.no.such")),
     *(
@@ -250,36 +257,24 @@ ACTIONS = (
     ),
     Case(
         "an audit annotation that fails",
-        {"auditAnnotations": [{"key": "a", "valueExpression": "string(object.spec.none)"}]},
+        audits("string(object.spec.none)"),
     ),
     Case(
         "an audit annotation that fails where violations are only warned of",
-        {"auditAnnotations": [{"key": "a", "valueExpression": "string(object.spec.none)"}]},
+        audits("string(object.spec.none)"),
         {"validationActions": ["Warn"]},
     ),
     Case(
         "an audit annotation that fails and is ignored",
-        {
-            "auditAnnotations": [{"key": "a", "valueExpression": "string(object.no)"}],
-            "failurePolicy": "Ignore",
-        },
+        audits("string(object.no)", failurePolicy="Ignore"),
     ),
     Case(
         "audit annotations of text, of nothing and of null",
-        {
-            "auditAnnotations": [
-                {"key": "a", "valueExpression": "'size ' + string(object.spec.size)"},
-                {"key": "b", "valueExpression": "' '"},
-                {"key": "c", "valueExpression": "null"},
-            ]
-        },
+        audits("'size ' + string(object.spec.size)", "' '", "null"),
     ),
     Case(
         "an audit annotation that fails after a violation",
-        {
-            **demands("false"),
-            "auditAnnotations": [{"key": "a", "valueExpression": "string(object.none)"}],
-        },
+        audits("string(object.none)", **demands("false")),
     ),
 )
 COMPOSITION = (
@@ -307,10 +302,7 @@ COMPOSITION = (
     ),
     Case(
         "a variable in an audit annotation",
-        {
-            "auditAnnotations": [{"key": "a", "valueExpression": "variables.a"}],
-            "variables": variables(a="string(object.no)"),
-        },
+        audits("variables.a", variables=variables(a="string(object.no)")),
     ),
 )
 

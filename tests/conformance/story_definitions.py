@@ -64,6 +64,13 @@ async def definitions_are_judged(c: Caller) -> None:
 
 # --- what a definition may say ----------------------------------------------------------------------------
 
+
+def _webhook(client_config: Json, *versions: str) -> Json:
+    """A conversion by that webhook."""
+    reviews = {"conversionReviewVersions": list(versions)} if versions else {}
+    return {"strategy": "Webhook", "webhook": {"clientConfig": client_config, **reviews}}
+
+
 _NAMES = ("spec", "names")
 _HEADS: tuple[tuple[tuple[str | int, ...], Any], ...] = (
     (("metadata", "name"), "x.definitions.dev"),
@@ -102,36 +109,15 @@ _HEADS: tuple[tuple[tuple[str | int, ...], Any], ...] = (
     (("spec", "conversion"), {"strategy": "None", "webhook": {"conversionReviewVersions": ["v1"]}}),
     (("spec", "conversion"), {"strategy": "None", "webhook": {"clientConfig": {}}}),
     (("spec", "conversion"), {"strategy": "Webhook"}),
-    (("spec", "conversion"), {"strategy": "Webhook", "webhook": {"clientConfig": {"url": "https://x"}}}),
+    (("spec", "conversion"), _webhook({"url": "https://x"})),
+    (("spec", "conversion"), _webhook({"url": "http://x?y#z"}, "v2", "v2", "V")),
     (
         ("spec", "conversion"),
-        {
-            "strategy": "Webhook",
-            "webhook": {
-                "clientConfig": {"url": "http://x?y#z"},
-                "conversionReviewVersions": ["v2", "v2", "V"],
-            },
-        },
+        _webhook({"service": {"name": "", "namespace": "n", "path": "p", "port": 0}}, "v1beta1"),
     ),
     (
         ("spec", "conversion"),
-        {
-            "strategy": "Webhook",
-            "webhook": {
-                "clientConfig": {"service": {"name": "", "namespace": "n", "path": "p", "port": 0}},
-                "conversionReviewVersions": ["v1beta1"],
-            },
-        },
-    ),
-    (
-        ("spec", "conversion"),
-        {
-            "strategy": "Webhook",
-            "webhook": {
-                "clientConfig": {"service": {"name": "n", "namespace": "n"}, "caBundle": "eA=="},
-                "conversionReviewVersions": ["v1"],
-            },
-        },
+        _webhook({"service": {"name": "n", "namespace": "n"}, "caBundle": "eA=="}, "v1"),
     ),
     ((*VERSION, "deprecated"), True),
     ((*VERSION, "deprecationWarning"), "old"),

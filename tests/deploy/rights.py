@@ -85,20 +85,24 @@ async def prove_by_routes(world: World, ca: FakeCa, namespace: str) -> None:
     await world.client.delete(CERTIFICATES, "routed", namespace)
 
 
-async def _leave_objects(world: World, namespace: str) -> None:
-    """Objects as cert-manager's solver makes them, of a Challenge that has ended."""
-    challenge = ChallengeSpec(
-        url="https://ca.example/ended",
+def make_challenge(name: str, namespace: str, *finalizers: str) -> Challenge:
+    """A Challenge that no Order of ours has made."""
+    spec = ChallengeSpec(
+        url=f"https://ca.example/{name}",
         authorization_url="https://ca.example/authorization",
-        dns_name="ended.example.org",
+        dns_name=f"{name}.example.org",
         type="HTTP-01",
         token="token",
         key="key",
         solver=Solver(),
         issuer_ref=IssuerReference(name="acme"),
     )
-    draft = Challenge(metadata=ObjectMeta(name="ended", namespace=namespace), spec=challenge)
-    ended = await world.client.create(CHALLENGES, draft)
+    return Challenge(metadata=ObjectMeta(name=name, namespace=namespace, finalizers=finalizers), spec=spec)
+
+
+async def _leave_objects(world: World, namespace: str) -> None:
+    """Objects as cert-manager's solver makes them, of a Challenge that has ended."""
+    ended = await world.client.create(CHALLENGES, make_challenge("ended", namespace))
     status = {"status": {"state": "invalid"}}
     await world.client.patch(CHALLENGES, "ended", namespace, status, subresource="status")
     meta = {

@@ -23,12 +23,10 @@ from certwright.kube.api.meta import ObjectKey, ObjectMeta
 from certwright.pki.csr import CsrPlan, build_csr
 from certwright.pki.keys import KeyPlan, generate
 from certwright.resources import names
-from certwright.resources.acme import Challenge, ChallengeSpec
 from certwright.resources.certificate import PrivateKeySpec
 from certwright.resources.issuer import CAIssuer, IssuerSetSpec, IssuerSpec, SelfSignedIssuer
 from certwright.resources.references import IssuerReference
 from certwright.resources.request import CertificateSigningRequest, CertificateSigningRequestSpec
-from certwright.resources.solver import Solver
 from certwright.resources.table import (
     CERTIFICATE_SIGNING_REQUESTS,
     CERTIFICATES,
@@ -49,6 +47,7 @@ from deploy.rights import (
     Work,
     create_issuer,
     install,
+    make_challenge,
     prove_by_routes,
     record,
     render,
@@ -215,18 +214,7 @@ async def outlast(world: World, ca: FakeCa, kind: str) -> None:
 
 async def _end_theirs(world: World) -> None:
     """Delete a Challenge that cert-manager has left, with its finalizer."""
-    spec = ChallengeSpec(
-        url="https://ca.example/challenge",
-        authorization_url="https://ca.example/authorization",
-        dns_name="theirs.example.org",
-        type="HTTP-01",
-        token="token",
-        key="key",
-        solver=Solver(),
-        issuer_ref=IssuerReference(name="acme"),
-    )
-    meta = ObjectMeta(name="theirs", namespace=NAMESPACE, finalizers=(names.ACME_FINALIZER,))
-    await world.create(CHALLENGES, Challenge(metadata=meta, spec=spec))
+    await world.create(CHALLENGES, make_challenge("theirs", NAMESPACE, names.ACME_FINALIZER))
     status = {"status": {"state": "valid", "presented": False, "processing": False}}
     await world.client.patch(CHALLENGES, "theirs", NAMESPACE, status, subresource="status")
     await world.client.delete(CHALLENGES, "theirs", NAMESPACE)
