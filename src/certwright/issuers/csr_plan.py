@@ -5,28 +5,19 @@
 
 from __future__ import annotations
 
+from msgspec import convert
+
 from certwright.pki.csr import CsrPlan
 from certwright.pki.names import NO_SUBJECT, Subject
 from certwright.pki.sans import NameConstraints, NameSet, OtherName
-from certwright.resources import certificate as spec_of
-from certwright.resources.certificate import CertificateSpec
+from certwright.resources.certificate import CertificateSpec, NameConstraintItem
 
 
 def csr_plan(spec: CertificateSpec) -> CsrPlan:
     """The content of the signing request for that spec."""
+    constraints = spec.name_constraints
     return CsrPlan(
-        subject=Subject(
-            countries=spec.subject.countries,
-            organizations=spec.subject.organizations,
-            organizational_units=spec.subject.organizational_units,
-            localities=spec.subject.localities,
-            provinces=spec.subject.provinces,
-            street_addresses=spec.subject.street_addresses,
-            postal_codes=spec.subject.postal_codes,
-            serial_number=spec.subject.serial_number,
-        )
-        if spec.subject
-        else NO_SUBJECT,
+        subject=convert(spec.subject, Subject, from_attributes=True) if spec.subject else NO_SUBJECT,
         common_name=spec.common_name,
         literal_subject=spec.literal_subject,
         dns_names=spec.dns_names,
@@ -38,22 +29,15 @@ def csr_plan(spec: CertificateSpec) -> CsrPlan:
         usages=spec.usages,
         encode_usages=spec.encodes_usages,
         name_constraints=NameConstraints(
-            critical=spec.name_constraints.critical,
-            permitted=_names(spec.name_constraints.permitted),
-            excluded=_names(spec.name_constraints.excluded),
+            critical=constraints.critical,
+            permitted=_names(constraints.permitted),
+            excluded=_names(constraints.excluded),
         )
-        if spec.name_constraints
+        if constraints
         else None,
         signature_algorithm=spec.signature_algorithm,
     )
 
 
-def _names(item: spec_of.NameConstraintItem | None) -> NameSet | None:
-    if item is None or item.is_empty:
-        return None
-    return NameSet(
-        dns_domains=item.dns_domains,
-        ip_ranges=item.ip_ranges,
-        email_addresses=item.email_addresses,
-        uri_domains=item.uri_domains,
-    )
+def _names(item: NameConstraintItem | None) -> NameSet | None:
+    return None if item is None or item.is_empty else convert(item, NameSet, from_attributes=True)

@@ -250,11 +250,9 @@ class Renewal(Struct, frozen=True, kw_only=True):
         return self.policy == "Disabled"
 
 
-class JKSKeystore(Struct, frozen=True, kw_only=True):
-    """A Java keystore beside the PEM files."""
+class KeystorePassword(Struct, frozen=True, kw_only=True):
+    """The password of a keystore."""
 
-    create: Annotated[bool, doc("Whether keystore.jks (and truststore.jks, if the CA is known) is written.")]
-    alias: Annotated[str | None, doc("Alias of the key's entry; `certificate` when it is left out.")] = None
     password_secret_ref: Annotated[
         SecretKeySelector | None, doc("Where the keystore's password is found; or give it in `password`.")
     ] = None
@@ -262,13 +260,20 @@ class JKSKeystore(Struct, frozen=True, kw_only=True):
         str | None, doc("The keystore's password in plain text; better is `passwordSecretRef`.")
     ] = None
 
+
+class JKSKeystore(KeystorePassword, frozen=True, kw_only=True):
+    """A Java keystore beside the PEM files."""
+
+    create: Annotated[bool, doc("Whether keystore.jks (and truststore.jks, if the CA is known) is written.")]
+    alias: Annotated[str | None, doc("Alias of the key's entry; `certificate` when it is left out.")] = None
+
     @property
     def alias_or_default(self) -> str:
         """The alias, `certificate` by default."""
         return self.alias or "certificate"
 
 
-class PKCS12Keystore(Struct, frozen=True, kw_only=True):
+class PKCS12Keystore(KeystorePassword, frozen=True, kw_only=True):
     """A PKCS#12 keystore beside the PEM files."""
 
     create: Annotated[bool, doc("Whether keystore.p12 (and truststore.p12, if the CA is known) is written.")]
@@ -280,12 +285,6 @@ class PKCS12Keystore(Struct, frozen=True, kw_only=True):
             enum=PKCS12_PROFILES,
         ),
     ] = ""
-    password_secret_ref: Annotated[
-        SecretKeySelector | None, doc("Where the keystore's password is found; or give it in `password`.")
-    ] = None
-    password: Annotated[
-        str | None, doc("The keystore's password in plain text; better is `passwordSecretRef`.")
-    ] = None
 
     @property
     def profile_or_default(self) -> str:

@@ -48,10 +48,12 @@ class Lru(Generic[K, V]):
 
 
 class Recent(Generic[K, T]):
-    """Caches an answer for `seconds`. An exception is not cached: all current waiters get it, and later
-    callers ask again. `now` is a monotonic clock in seconds."""
+    """Caches an answer for `seconds`, which may depend on the answer. An exception is not cached: all current
+    waiters get it, and later callers ask again. `now` is a monotonic clock in seconds."""
 
-    def __init__(self, seconds: float, *, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, seconds: float | Callable[[T], float], *, now: Callable[[], float] = time.monotonic
+    ) -> None:
         self._seconds = seconds
         self._now = now
         self._answers: dict[K, tuple[float, T]] = {}
@@ -84,7 +86,8 @@ class Recent(Generic[K, T]):
         now = self._now()
         if len(self._answers) >= _MANY:
             self._answers = {other: current for other, current in self._answers.items() if now < current[0]}
-        self._answers[key] = (now + self._seconds, answer)
+        seconds = self._seconds(answer) if callable(self._seconds) else self._seconds
+        self._answers[key] = (now + seconds, answer)
         return answer
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -32,15 +31,11 @@ _KEPT: Final = 64
 _ZONES_REMEMBERED_S: Final = 600.0
 _STATE_REMEMBERED_S: Final = 2.0
 """Challenges whose edits were sent together ask about the same change."""
-_VERIFIED_FOR: Final = timedelta(minutes=10)
-_ANSWERS_REMEMBERED_S: Final = 30.0
+_VERIFIED_FOR_S: Final = 600.0
+_FAILURES_REMEMBERED_S: Final = 30.0
 # Each conflict means that another client has succeeded.
 _MOST_CONFLICTS: Final = 8
 _POLL_PERIOD: Final = timedelta(seconds=4)
-
-
-class _NoZone(Exception):
-    """The account has no such zone."""
 
 
 @dataclass(slots=True)
@@ -64,18 +59,18 @@ class HostSession:
         self.host = host
         self._now = now
         self.zone = zone
-        self._zones: Recent[str, HostedZone] = Recent(_ZONES_REMEMBERED_S, now=lambda: now().timestamp())
-        self._states: Recent[str, bool] = Recent(_STATE_REMEMBERED_S, now=lambda: now().timestamp())
-        # That a zone is missing is remembered for a shorter time, because users create it.
-        self._lookups: Recent[str, HostedZone | None] = Recent(
-            _ANSWERS_REMEMBERED_S, now=lambda: now().timestamp()
+        # Failures are remembered for a shorter time, because users create the zone, or correct the Secret.
+        self._zones: Recent[str, HostedZone | None] = Recent(
+            lambda zone: _ZONES_REMEMBERED_S if zone is not None else _FAILURES_REMEMBERED_S,
+            now=lambda: now().timestamp(),
         )
+        self._verdicts: Recent[str, SolverError | None] = Recent(
+            lambda error: _VERIFIED_FOR_S if error is None else _FAILURES_REMEMBERED_S,
+            now=lambda: now().timestamp(),
+        )
+        self._states: Recent[str, bool] = Recent(_STATE_REMEMBERED_S, now=lambda: now().timestamp())
         self._queues: dict[tuple[str, str], _Queue] = {}
         self._pause = pause or Pause()
-        self._verdicts: Recent[str, SolverError | None] = Recent(
-            _ANSWERS_REMEMBERED_S, now=lambda: now().timestamp()
-        )
-        self._verified_at: datetime | None = None
 
     async def edit(self, candidates: Sequence[str], edit: Edit) -> str:
         """Make an edit in the first of these zones that the account has. Returns the ID of the pending
@@ -85,7 +80,6 @@ class HostSession:
             return await self._queue(zone, edit.name).edit(zone, edit)
         except ZoneGone:
             self._zones.forget(zone.name)
-            self._lookups.forget(zone.name)
             zone = await self.find_zone(candidates)
             return await self._queue(zone, edit.name).edit(zone, edit)
 
@@ -94,33 +88,22 @@ class HostSession:
         if self.zone is not None:
             return self.zone
         for name in candidates:
-            with suppress(_NoZone):
-                return await self._zones.get(name, partial(self._find_zone, name))
-        zone = min(candidates, key=len)
+            find = partial(self._unless_paused, partial(self.host.find_zone, name))
+            if (zone := await self._zones.get(name, find)) is not None:
+                return zone
+        missing = min(candidates, key=len)
         raise SolverError(
-            f"the account has no zone {zone}; create the zone, or use credentials of its account"
+            f"the account has no zone {missing}; create the zone, or use credentials of its account"
         )
 
-    async def _find_zone(self, name: str) -> HostedZone:
-        zone = await self._lookups.get(name, lambda: self._unless_paused(lambda: self.host.find_zone(name)))
-        if zone is None:
-            raise _NoZone
-        return zone
-
     async def is_pending(self, change: str) -> bool:
-        return await self._states.get(change, partial(self._is_pending, change))
-
-    async def _is_pending(self, change: str) -> bool:
-        return await self._unless_paused(lambda: self.host.is_pending(change))
+        ask = partial(self._unless_paused, partial(self.host.is_pending, change))
+        return await self._states.get(change, ask)
 
     async def verify(self) -> None:
         """Verify the credentials, unless they worked a short time ago. Raises `SolverError`."""
-        at = self._verified_at
-        if at is not None and self._now() - at < _VERIFIED_FOR:
-            return
         if (error := await self._verdicts.get("", self._verdict)) is not None:
             raise error
-        self._verified_at = self._now()
 
     async def _verdict(self) -> SolverError | None:
         try:
@@ -142,7 +125,6 @@ class HostSession:
             self._pause.last = error
             raise
         except CredentialsRejected:
-            self._verified_at = None
             self._verdicts.forget("")
             raise
 
