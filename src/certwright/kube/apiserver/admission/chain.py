@@ -48,7 +48,7 @@ class AdmissionChain:
         extension = call.definition.extension
         if extension is not None:
             extension.mutate(call.user, new, old)
-        hooks = self._webhooks.mutating(call, operation)
+        hooks = self._webhooks.matching("mutating", call, operation)
         if not hooks or not await self._webhooks.mutate(call, hooks, new, old, operation):
             return False
         if extension is not None:
@@ -86,14 +86,14 @@ class AdmissionChain:
 
     async def _review(self, call: Call, new: Json, old: Json | None, operation: str) -> None:
         await self._policies.validate(call, new, old, operation)
-        hooks = self._webhooks.validating(call, operation)
+        hooks = self._webhooks.matching("validating", call, operation)
         if hooks:
             await self._webhooks.validate(call, hooks, new, old, operation)
 
     async def deleting(self, call: Call, row: Row) -> None:
         """Apply policies and webhooks to a deletion. Raises the refusal of one of them."""
-        mutating = self._webhooks.mutating(call, "DELETE")
-        validating = self._webhooks.validating(call, "DELETE")
+        mutating = self._webhooks.matching("mutating", call, "DELETE")
+        validating = self._webhooks.matching("validating", call, "DELETE")
         if not mutating and not validating and not self._policies.concern(call, "DELETE"):
             return
         old = objects.to_object(call.definition, row)

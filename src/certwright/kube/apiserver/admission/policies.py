@@ -53,58 +53,51 @@ def plain(obj: Json) -> Json:
     return plain_object
 
 
-class Params:
-    """Reads the parameters of bindings."""
-
-    def __init__(self, backend: Backend, conversions: Conversions) -> None:
-        self._backend = backend
-        self._conversions = conversions
-
-    async def find(self, policy: Policy, binding: Binding, namespace: str) -> list[Json | None]:
-        """The parameters for a request about an object in this namespace; None: evaluate without any. Raises
-        `BadConfiguration`."""
-        ref = binding.params
-        if policy.param_kind is None:
-            return [None]
-        api_version, kind = policy.param_kind
-        group, _, version = api_version.rpartition("/")
-        definition = next(
-            (
-                each
-                for each in self._backend.registry.all()
-                if (each.group, each.version, each.kind) == (group, version, kind)
-            ),
-            None,
-        )
-        if definition is None:
-            text = f"failed to find resource referenced by paramKind: '{group}/{version}, Kind={kind}'"
-            raise BadConfiguration(text, of_policy=True)
-        if ref is None:
-            return [None]
-        if definition.namespaced:
-            namespace = ref.namespace or namespace
-            if not namespace:
-                text = (
-                    "cannot use namespaced paramRef in policy binding that matches cluster-scoped resources"
-                )
-                raise BadConfiguration(text)
-        elif ref.namespace:
-            text = "paramRef.namespace must not be provided for a cluster-scoped `paramKind`"
+async def find_params(
+    backend: Backend, conversions: Conversions, policy: Policy, binding: Binding, namespace: str
+) -> list[Json | None]:
+    """The parameters for a request about an object in this namespace; None: evaluate without any. Raises
+    `BadConfiguration`."""
+    ref = binding.params
+    if policy.param_kind is None:
+        return [None]
+    api_version, kind = policy.param_kind
+    group, _, version = api_version.rpartition("/")
+    definition = next(
+        (
+            each
+            for each in backend.registry.all()
+            if (each.group, each.version, each.kind) == (group, version, kind)
+        ),
+        None,
+    )
+    if definition is None:
+        text = f"failed to find resource referenced by paramKind: '{group}/{version}, Kind={kind}'"
+        raise BadConfiguration(text, of_policy=True)
+    if ref is None:
+        return [None]
+    if definition.namespaced:
+        namespace = ref.namespace or namespace
+        if not namespace:
+            text = "cannot use namespaced paramRef in policy binding that matches cluster-scoped resources"
             raise BadConfiguration(text)
-        within = namespace if definition.namespaced else ""
-        if ref.name:
-            row = await self._backend.store.latest(Key(definition.bucket, within, ref.name))
-            rows = [row] if row is not None else []
-        else:
-            rows = await self._backend.rows(definition.bucket, within)
-            rows = [row for row in rows if labels_match(ref.labels, objects.labels_of(row.meta))]
-        parameters = [objects.to_object(definition, row) for row in rows]
-        if definition.conversion is not None:
-            parameters = [await self._conversions.shown(definition, parameter) for parameter in parameters]
-        if not parameters and ref.denies_without:
-            text = "no params found for policy binding with `Deny` parameterNotFoundAction"
-            raise BadConfiguration(text)
-        return [plain(parameter) for parameter in parameters]
+    elif ref.namespace:
+        text = "paramRef.namespace must not be provided for a cluster-scoped `paramKind`"
+        raise BadConfiguration(text)
+    within = namespace if definition.namespaced else ""
+    if ref.name:
+        row = await backend.store.latest(Key(definition.bucket, within, ref.name))
+        rows = [row] if row is not None else []
+    else:
+        rows = await backend.rows(definition.bucket, within)
+        rows = [row for row in rows if labels_match(ref.labels, objects.labels_of(row.meta))]
+    parameters = [objects.to_object(definition, row) for row in rows]
+    if definition.conversion is not None:
+        parameters = [await conversions.shown(definition, parameter) for parameter in parameters]
+    if not parameters and ref.denies_without:
+        text = "no params found for policy binding with `Deny` parameterNotFoundAction"
+        raise BadConfiguration(text)
+    return [plain(parameter) for parameter in parameters]
 
 
 _log = logging.getLogger(__name__)
@@ -123,11 +116,6 @@ class _Enforced(msgspec.Struct, frozen=True):
     evaluator: Evaluator
     binding: Binding
 
-    @property
-    def policy(self) -> Policy:
-        """The policy."""
-        return self.evaluator.policy
-
 
 class _Subject(msgspec.Struct, frozen=True):
     """A request, as policies see it."""
@@ -145,7 +133,6 @@ class Policies:
     def __init__(self, backend: Backend, conversions: Conversions) -> None:
         self._backend = backend
         self._conversions = conversions
-        self._params = Params(backend, conversions)
         self._policies: dict[str, Evaluator] = {}
         self._bindings: dict[str, Binding] = {}
         self._kept: dict[tuple[ResourceDefinition, str, str], tuple[_Enforced, ...]] = {}
@@ -235,7 +222,7 @@ class Policies:
         self, enforced: _Enforced, call: Call, new: Json | None, old: Json | None, operation: str
     ) -> list[ApiError]:
         """The refusals, if the policy matches."""
-        policy, binding = enforced.policy, enforced.binding
+        policy, binding = enforced.evaluator.policy, enforced.binding
         name = call.route.name or ((new or {}).get("metadata") or {}).get("name", "")
         request_of = (call.definition, call.route.subresource, operation, name)
         definition = self._version_for(policy.match, *request_of)
@@ -263,10 +250,10 @@ class Policies:
         return [refusal for violation in violations for refusal in self._react(enforced, subject, violation)]
 
     async def _violations(self, enforced: _Enforced, subject: _Subject) -> list[Violation]:
-        policy = enforced.policy
+        policy = enforced.evaluator.policy
         namespace = subject.request.get("namespace", "")
         try:
-            params = await self._params.find(policy, enforced.binding, namespace)
+            params = await find_params(self._backend, self._conversions, policy, enforced.binding, namespace)
         except BadConfiguration as error:
             fault = Violation(str(error), is_fault=True, names_binding=not error.of_policy)
             return [fault] if policy.fails_closed else []
@@ -298,7 +285,7 @@ class Policies:
         """Warn and log; the refusal, if it is one."""
         if violation.is_fault:
             return [_refusal(enforced, subject, violation)]
-        policy, binding = enforced.policy.name, enforced.binding.name
+        policy, binding = enforced.evaluator.policy.name, enforced.binding.name
         actions = enforced.binding.actions
         if "Warn" in actions:
             subject.call.warnings.append(
@@ -336,9 +323,7 @@ class Policies:
 def _refusal(enforced: _Enforced, subject: _Subject, violation: Violation) -> ApiError:
     definition, name = subject.call.definition, subject.request.get("name", "")
     binding = f" with binding '{enforced.binding.name}'" if violation.names_binding else ""
-    message = (
-        f"ValidatingAdmissionPolicy '{enforced.policy.name}'{binding} denied request: {violation.message}"
-    )
+    message = f"ValidatingAdmissionPolicy '{enforced.evaluator.policy.name}'{binding} denied request: {violation.message}"
     return ApiError(
         f'{definition.resource} "{name}" is forbidden: {message}',
         details=Details(

@@ -59,21 +59,6 @@ class Invocation(msgspec.Struct, frozen=True):
     definition: ResourceDefinition
 
 
-_Kept = dict[tuple[ResourceDefinition, str, str], tuple[Invocation, ...]]
-
-
-class _SideHooks:
-    """The webhooks of one side (mutating or validating), by configuration."""
-
-    def __init__(self) -> None:
-        self.by_name: dict[str, tuple[Hook, ...]] = {}
-        self.kept: _Kept = {}
-
-    def in_order(self) -> list[Hook]:
-        """All of them: configurations by name, each one's webhooks in its own order."""
-        return [hook for name in sorted(self.by_name) for hook in self.by_name[name]]
-
-
 class Webhooks:
     """All configured webhooks of a server; an observer of their configurations."""
 
@@ -85,12 +70,12 @@ class Webhooks:
         """The client that calls them, also for webhooks of other kinds."""
         self._conversions = Conversions(self.client)
         self._conditions = Conditions(lambda: backend.authorizer)
-        self._sides: dict[Side, _SideHooks] = {"mutating": _SideHooks(), "validating": _SideHooks()}
+        self._configured: dict[Side, dict[str, tuple[Hook, ...]]] = {"mutating": {}, "validating": {}}
+        self._matching: dict[tuple[Side, ResourceDefinition, str, str], tuple[Invocation, ...]] = {}
         self._generation = -1
 
     def wrote(self, definition: ResourceDefinition, row: Row, _previous: Row | None) -> None:
         """Apply a committed configuration."""
-        side = _BUCKETS[row.key.bucket]
         try:
             hooks = compile_configuration(objects.to_object(definition, row))
         except (KeyError, TypeError, AttributeError) as error:
@@ -98,47 +83,33 @@ class Webhooks:
             # server.
             _log.error("webhook configuration %s is not understood and not used: %r", row.key.name, error)
             hooks = ()
-        self._sides[side].by_name[row.key.name] = hooks
-        self._sides[side].kept.clear()
+        self._configured[_BUCKETS[row.key.bucket]][row.key.name] = hooks
+        self._matching.clear()
 
     def removed(self, _definition: ResourceDefinition, row: Row) -> None:
         """Remove a deleted configuration."""
-        side = self._sides[_BUCKETS[row.key.bucket]]
-        side.by_name.pop(row.key.name, None)
-        side.kept.clear()
+        self._configured[_BUCKETS[row.key.bucket]].pop(row.key.name, None)
+        self._matching.clear()
 
-    def mutating(self, call: Call, operation: str) -> tuple[Invocation, ...]:
-        """The mutating webhooks that may match a request, in order."""
-        return self._of(self._sides["mutating"], call, operation)
-
-    def validating(self, call: Call, operation: str) -> tuple[Invocation, ...]:
-        """The validating webhooks that may match a request."""
-        return self._of(self._sides["validating"], call, operation)
-
-    def _of(self, side: _SideHooks, call: Call, operation: str) -> tuple[Invocation, ...]:
-        if not side.by_name:
+    def matching(self, side: Side, call: Call, operation: str) -> tuple[Invocation, ...]:
+        """The webhooks of a side that may match a request, in order: configurations by name, each one's
+        webhooks in its own order."""
+        configured, definition = self._configured[side], call.definition
+        if not configured or definition.group == GROUP:
             return ()
         if self._generation != self._backend.registry.generation:
             self._generation = self._backend.registry.generation
-            for every in self._sides.values():
-                every.kept.clear()
-        at = (call.definition, call.route.subresource, operation)
-        invocations = side.kept.get(at)
+            self._matching.clear()
+        at = (side, definition, call.route.subresource, operation)
+        invocations = self._matching.get(at)
         if invocations is None:
-            invocations = side.kept[at] = self._find(side, *at)
+            invocations = self._matching[at] = tuple(
+                Invocation(hook, version)
+                for name in sorted(configured)
+                for hook in configured[name]
+                if (version := self._version_for(hook, definition, call.route.subresource, operation))
+            )
         return invocations
-
-    def _find(
-        self, side: _SideHooks, definition: ResourceDefinition, subresource: str, operation: str
-    ) -> tuple[Invocation, ...]:
-        if definition.group == GROUP:
-            return ()
-        invocations: list[Invocation] = []
-        for hook in side.in_order():
-            version = self._version_for(hook, definition, subresource, operation)
-            if version is not None:
-                invocations.append(Invocation(hook, version))
-        return tuple(invocations)
 
     def _version_for(
         self, hook: Hook, definition: ResourceDefinition, subresource: str, operation: str
@@ -169,7 +140,8 @@ class Webhooks:
         for second_round in (False, True):
             for number, invocation in enumerate(hooks, 1):
                 if number % _AT_ONCE == 0:
-                    await _yield_to_loop()
+                    # Webhooks that do not match are skipped without a wait, and there may be thousands.
+                    await asyncio.sleep(0)
                 hook = invocation.hook
                 if second_round and hook.key not in again:
                     continue
@@ -221,7 +193,7 @@ class Webhooks:
             for outcome in await asyncio.gather(*answers, return_exceptions=True):
                 if isinstance(outcome, BaseException):
                     raise outcome
-            await _yield_to_loop()
+            await asyncio.sleep(0)  # as above
 
     async def _request(
         self, call: Call, invocation: Invocation, new: Json | None, old: Json | None, operation: str
@@ -302,11 +274,6 @@ class Webhooks:
                 "set its type to ExternalName and spec.externalName to a host, or give the webhook a url"
             )
         return str(host)
-
-
-async def _yield_to_loop() -> None:
-    """Webhooks that do not match are skipped without a wait, and there may be thousands."""
-    await asyncio.sleep(0)
 
 
 def apply_patch(hook: Hook, seen: Json, operations: list[Any]) -> Json | None:

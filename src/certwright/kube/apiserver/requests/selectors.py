@@ -7,7 +7,7 @@ apimachinery `pkg/labels/selector.go` and `pkg/fields/selector.go`.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -256,19 +256,20 @@ def selector_errors(selector: Mapping[str, Any], path: str) -> list[FieldError]:
     for index, term in enumerate(selector.get("matchExpressions") or ()):
         at, values = f"{path}.matchExpressions[{index}]", term.get("values") or ()
         operator = term.get("operator", "")
-        if operator in ("In", "NotIn"):
-            if not values:
-                errors.append(
-                    required(f"{at}.values", "must be specified when `operator` is 'In' or 'NotIn'")
-                )
-        elif operator in ("Exists", "DoesNotExist"):
-            if values:
-                text = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
-                errors.append(forbidden(f"{at}.values", text))
-        else:
+        if operator not in _OBJECT_OPERATORS:
             errors.append(invalid(f"{at}.operator", operator, "not a valid selector operator"))
+        errors += values_errors(f"{at}.values", operator, values)
         errors += _term_errors(f"{at}.key", term.get("key", ""), f"{at}.values", values)
     return errors
+
+
+def values_errors(path: str, operator: str, values: Sequence[str]) -> list[FieldError]:
+    """The errors of the values of a term of an object: whether its operator needs or allows any."""
+    if operator in ("In", "NotIn") and not values:
+        return [required(path, "must be specified when `operator` is 'In' or 'NotIn'")]
+    if operator in ("Exists", "DoesNotExist") and values:
+        return [forbidden(path, "may not be specified when `operator` is 'Exists' or 'DoesNotExist'")]
+    return []
 
 
 def _term_errors(key_path: str, key: str, values_path: str, values: Iterable[str]) -> list[FieldError]:

@@ -32,6 +32,7 @@ from certwright.kube.apiserver.model.objects import encode_json
 from certwright.kube.apiserver.model.routes import Action
 from certwright.kube.apiserver.representations import responses
 from certwright.kube.apiserver.requests import bodies
+from certwright.kube.apiserver.requests.selectors import values_errors
 from certwright.kube.apiserver.verbs.shaping import check_type
 from certwright.kube.util.decoders import convert
 from certwright.kube.util.http_messages import Identity, Request, Response
@@ -224,15 +225,10 @@ def _selector_errors(path: str, selector: Json) -> list[FieldError]:
         text = f"when {path} is specified, requirements or rawSelector is required"
         errors.append(required(f"{path}.requirements", text))
     for index, requirement in enumerate(requirements):
-        where, operator, values = f"{path}.requirements[{index}]", requirement["operator"], "values"
+        where = f"{path}.requirements[{index}]"
         if not requirement["key"] and path.endswith("fieldSelector"):
             errors.append(required(f"{where}.key", "must be specified"))
-        if operator in ("In", "NotIn") and not requirement.get(values):
-            text = "must be specified when `operator` is 'In' or 'NotIn'"
-            errors.append(required(f"{where}.{values}", text))
-        if operator in ("Exists", "DoesNotExist") and requirement.get(values):
-            text = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
-            errors.append(forbidden(f"{where}.{values}", text))
+        errors += values_errors(f"{where}.values", requirement["operator"], requirement.get("values") or ())
         if path.endswith("labelSelector"):
             key = requirement["key"]
             errors += [invalid(f"{where}.key", key, problem) for problem in label_key_problems(key)]
