@@ -323,7 +323,8 @@ class Policies:
 def _refusal(enforced: _Enforced, subject: _Subject, violation: Violation) -> ApiError:
     definition, name = subject.call.definition, subject.request.get("name", "")
     binding = f" with binding '{enforced.binding.name}'" if violation.names_binding else ""
-    message = f"ValidatingAdmissionPolicy '{enforced.evaluator.policy.name}'{binding} denied request: {violation.message}"
+    policy = enforced.evaluator.policy.name
+    message = f"ValidatingAdmissionPolicy '{policy}'{binding} denied request: {violation.message}"
     return ApiError(
         f'{definition.resource} "{name}" is forbidden: {message}',
         details=Details(

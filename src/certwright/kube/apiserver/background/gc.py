@@ -25,7 +25,7 @@ from certwright.kube.apiserver.background.worker import Worker
 from certwright.kube.apiserver.base.json_values import Json
 from certwright.kube.apiserver.base.users import account_identity
 from certwright.kube.apiserver.model import objects
-from certwright.kube.apiserver.model.backend import CHUNK, Backend, Call
+from certwright.kube.apiserver.model.backend import CHUNK, Backend, Call, in_batches
 from certwright.kube.apiserver.model.definitions import ResourceDefinition
 from certwright.kube.apiserver.model.negotiation import WHOLE
 from certwright.kube.apiserver.model.objects import Owner
@@ -45,7 +45,6 @@ from certwright.kube.util.caches import Lru
 from certwright.kube.util.http_messages import Request
 
 _ATTEMPTS = 5
-_TOGETHER = 64
 _MOST_RECENT = 2_048
 _GC_FINALIZERS = (FOREGROUND_FINALIZER.encode(), ORPHAN_FINALIZER.encode())
 
@@ -172,10 +171,7 @@ class GarbageCollector:
                 if owner is not None and not (key.namespace and await self._exists(owner, key.namespace)):
                     await self._delete_dependent(key, uid)
             case _DeletedOwner(uid):
-                keys = self._dependents.of(uid)
-                for start in range(0, len(keys), _TOGETHER):
-                    some = keys[start : start + _TOGETHER]
-                    await asyncio.gather(*(self._delete_dependent(key, uid) for key in some))
+                await in_batches(lambda key: self._delete_dependent(key, uid), self._dependents.of(uid))
 
     # --- deleted owners -----------------------------------------------------------------------------------
 

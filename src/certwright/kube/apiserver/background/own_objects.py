@@ -14,7 +14,6 @@ publisher; kube-apiserver `pkg/controlplane/controller/clusterauthenticationtrus
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -28,7 +27,7 @@ from certwright.kube.apiserver.background.worker import OwnClient, Worker
 from certwright.kube.apiserver.base.json_values import Json
 from certwright.kube.apiserver.crds.controllers import BUCKET as CRDS
 from certwright.kube.apiserver.model import objects
-from certwright.kube.apiserver.model.backend import NAMESPACES, Backend, is_terminating
+from certwright.kube.apiserver.model.backend import NAMESPACES, Backend, in_batches, is_terminating
 from certwright.kube.apiserver.model.definitions import ResourceDefinition
 from certwright.kube.apiserver.model.objects import decode_json, encode_json
 from certwright.kube.apiserver.requests.selectors import Requirement, labels_match, selector_of
@@ -44,7 +43,6 @@ _ACCOUNTS, _CONFIG_MAPS = "serviceaccounts", "configmaps"
 ACCOUNT, ROOT_CA = "default", "kube-root-ca.crt"
 _SYSTEM, _TRUST = "kube-system", "extension-apiserver-authentication"
 _ROOT_CA_TEXT = "The certificates of the CA that signs this API server's own certificate, to check it by."
-_TOGETHER = 64  # namespaces filled concurrently: their writes share commits
 
 
 class ApiServices:
@@ -248,8 +246,7 @@ class NamespaceContents:
     async def fill_all(self) -> None:
         """Check every existing namespace, once, when the server starts."""
         async for rows in self._backend.pages(NAMESPACES, meta_only=True):
-            for start in range(0, len(rows), _TOGETHER):
-                await asyncio.gather(*(self._fill(row.key.name) for row in rows[start : start + _TOGETHER]))
+            await in_batches(self._fill, [row.key.name for row in rows])
 
     async def _fill(self, namespace: str) -> None:
         with suppress(DamagedRow):  # which the store has reported; it is not overwritten

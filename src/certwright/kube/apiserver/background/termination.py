@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 
 from certwright.kube.api.errors import ApiError
 from certwright.kube.apiserver.background import gc
@@ -23,7 +24,7 @@ from certwright.kube.apiserver.crds import controllers
 from certwright.kube.apiserver.crds import status as crd_status
 from certwright.kube.apiserver.crds.rules import CLEANUP_FINALIZER
 from certwright.kube.apiserver.model import objects
-from certwright.kube.apiserver.model.backend import NAMESPACES, Backend, is_terminating
+from certwright.kube.apiserver.model.backend import NAMESPACES, Backend, in_batches, is_terminating
 from certwright.kube.apiserver.model.definitions import ResourceDefinition
 from certwright.kube.apiserver.model.objects import lightly, outline, to_metadata
 from certwright.kube.apiserver.model.registry import Registry
@@ -93,7 +94,6 @@ class RemainingContents:
 
 
 _log = logging.getLogger(__name__)
-_TOGETHER = 64
 _FINALIZER = "kubernetes"
 _PAUSE_S = 5  # after a webhook has denied a deletion, or was unavailable
 
@@ -182,13 +182,10 @@ class Termination:
             for damaged in self._backend.store.damage.of(resource.bucket, namespace):
                 with suppress(Changed, Missing):
                     await self._backend.discard(resource, damaged.key)
-            for start in range(0, len(rows), _TOGETHER):
-                some = rows[start : start + _TOGETHER]
-                for left in await asyncio.gather(
-                    *(self._left_over(resource, row, remaining, asks=bool(namespace)) for row in some)
-                ):
-                    if left is not None:
-                        remaining.add(resource, left)
+            delete = partial(self._left_over, resource, remaining=remaining, asks=bool(namespace))
+            for left in await in_batches(delete, rows):
+                if left is not None:
+                    remaining.add(resource, left)
         return remaining
 
     async def _report(self, definition: ResourceDefinition, key: Key, remaining: RemainingContents) -> None:

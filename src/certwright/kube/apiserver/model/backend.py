@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache, partial
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import msgspec
 
@@ -39,6 +39,19 @@ _log = logging.getLogger(__name__)
 
 CHUNK = 500
 """Rows that are read, joined and sent together."""
+
+
+_TOGETHER = 64
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+async def in_batches(work: Callable[[T], Awaitable[R]], items: Sequence[T]) -> list[R]:
+    """The results of `work` for each item, some at a time: concurrent writes share commits."""
+    results: list[R] = []
+    for start in range(0, len(items), _TOGETHER):
+        results += await asyncio.gather(*map(work, items[start : start + _TOGETHER]))
+    return results
 
 
 class Observer(Protocol):

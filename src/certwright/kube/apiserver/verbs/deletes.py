@@ -5,7 +5,6 @@ Source: Kubernetes documentation, "Finalizers"; API reference, DeleteOptions v1 
 
 from __future__ import annotations
 
-import asyncio
 import re
 from contextlib import suppress
 from typing import Any
@@ -33,6 +32,7 @@ from certwright.kube.apiserver.model.backend import (
     Call,
     conflict,
     details,
+    in_batches,
     not_found,
 )
 from certwright.kube.apiserver.model.definitions import ResourceDefinition
@@ -55,7 +55,6 @@ FOREGROUND_FINALIZER, ORPHAN_FINALIZER = "foregroundDeletion", "orphan"
 """The finalizers that keep an owner until its dependents are deleted or orphaned."""
 _FINALIZER_OF = {FOREGROUND: (FOREGROUND_FINALIZER,), ORPHAN: (ORPHAN_FINALIZER,), BACKGROUND: ()}
 _ANSWERED_WITH_OBJECT = frozenset({"pods", "resourcequotas", "serviceaccounts", "services"})
-_TOGETHER = 64  # concurrent deletions: they share commits
 
 
 class Preconditions(msgspec.Struct, rename="camel"):
@@ -303,9 +302,7 @@ async def delete_collection(backend: Backend, call: Call) -> Response:
     # The list shows the objects before the deletion; a client that needs to see the end watches.
     selected, answer = await reads.selected(backend, call)
     options = read_options(call)
-    for start in range(0, len(selected), _TOGETHER):
-        some = selected[start : start + _TOGETHER]
-        await asyncio.gather(*(_delete_item(backend, call, row, options) for row in some))
+    await in_batches(lambda row: _delete_item(backend, call, row, options), selected)
     return answer
 
 
