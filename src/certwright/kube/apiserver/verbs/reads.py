@@ -219,10 +219,11 @@ def _left(page: Page, options: ListOptions, returned: int) -> int:
 
 def _answer(backend: Backend, call: Call, listing: _Listing) -> Response:
     """The list of rows in memory: as one body, or in batches where it is long."""
-    parts = _Parts(call, listing.metadata(call), backend.clock.now())
+    metadata, now = listing.metadata(call), backend.clock.now()
     if len(listing.rows) > CHUNK or sum(map(size_of_row, listing.rows)) > PAGE_BYTES:
+        parts = _Parts(call, metadata, now)
         return Response(200, responses.headers(call), stream=_in_batches(parts, listing.rows))
-    body = b"".join((*parts.of(listing.rows), parts.rest))
+    body = responses.list_opening(call, metadata) + responses.items(call, listing.rows, now) + b"]}"
     shape = call.form.shape
     if not listing.rows and (shape is Shape.PARTIAL or (shape is Shape.TABLE and call.definition.is_crd)):
         # The nil slice in Go, which Kubernetes encodes as null; other kinds have the rows of Tables prepared.
