@@ -198,8 +198,8 @@ async def connected(kubeconfig: Path) -> AsyncIterator[Client]:
 async def test_a_running_server_renews_its_ca_and_kubeconfigs_of_before_go_on(tmp_path: Path) -> None:
     data, clock = tmp_path / "data", TestClock(datetime.now(UTC))
     # Due in a few minutes; an hour is what certificates are backdated.
-    made = clock.now() + timedelta(hours=1) + 5 * MINUTE - UNTIL_RENEWAL
-    before = made(data / "pki", made).ca_pem
+    former_start = clock.now() + timedelta(hours=1) + 5 * MINUTE - UNTIL_RENEWAL
+    before = made(data / "pki", former_start).ca_pem
     none = app.ControllerOptions(controllers="")
     options = app.ServeOptions(data_dir=data, port=0, controllers=none)
     server = await app.start_server(options, clock=clock)

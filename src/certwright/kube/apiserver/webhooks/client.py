@@ -144,13 +144,13 @@ class WebhookClient:
             fields = {name.lower(): value for name, value in response.headers.items()}
             if fields.get("content-encoding", "identity") != "identity":
                 raise CallFailed("the answer is compressed")
-            parts, size = [], 0
-            async for part in response.content.iter_chunked(65536):
-                size += len(part)
+            pieces, size = list[bytes](), 0
+            async for piece in response.content.iter_chunked(65536):
+                size += len(piece)
                 if size > MAX_ANSWER:
                     raise CallFailed(f"the answer is larger than {MAX_ANSWER} bytes")
-                parts.append(part)
-            return Answer(response.status, fields, b"".join(parts))
+                pieces.append(piece)
+            return Answer(response.status, fields, b"".join(pieces))
 
     def _opened(self) -> aiohttp.ClientSession:
         import aiohttp  # see `post`
