@@ -13,7 +13,7 @@ kube-apiserver `pkg/controlplane/controller/clusterauthenticationtrust`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import msgspec
 
@@ -99,7 +99,7 @@ class AggregationProxy:
             answer = await self._client.send(
                 target,
                 request.method,
-                request.target,
+                f"https://{urlsplit(target.url).netloc}{request.target}",
                 headers=[*headers, *_names(user)],
                 body=request.body,
                 pair_pem=self.pair_pem,

@@ -8,14 +8,13 @@ from __future__ import annotations
 import asyncio
 import errno
 import ssl
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit, urlunsplit
 
-import msgspec
-
 from certwright.kube.apiserver.model.definitions import WebhookTarget
 from certwright.kube.util.connections import load_pair, unverified_tls
+from certwright.kube.util.http_messages import Response
 
 if TYPE_CHECKING:
     import aiohttp
@@ -52,24 +51,6 @@ class CallFailed(Exception):
     """The call failed, or the webhook did not answer with 2xx. The text gives the cause."""
 
 
-class _Outgoing(msgspec.Struct, frozen=True):
-    """A request as it is sent, to a URL as it is shown in errors."""
-
-    method: str
-    url: str
-    headers: Sequence[tuple[str, str]]
-    body: bytes
-    pair_pem: bytes = b""
-
-
-class Answer(msgspec.Struct, frozen=True):
-    """A response of any status; names of headers are lower-case."""
-
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
-
-
 class WebhookClient:
     """Posts to webhooks over keep-alive connections."""
 
@@ -82,7 +63,7 @@ class WebhookClient:
         """The body of the response. Raises `CallFailed`."""
         shown = f"{target.url}{'&' if '?' in target.url else '?'}timeout={timeout_s}s"
         headers = [("content-type", "application/json"), ("accept", "application/json")]
-        answer = await self._call(target, _Outgoing("POST", shown, headers, body), timeout_s)
+        answer = await self.send(target, "POST", shown, headers=headers, body=body, timeout_s=timeout_s)
         if not 200 <= answer.status < 300:
             raise CallFailed(_of_status(answer.status, answer.body))
         return answer.body
@@ -91,27 +72,47 @@ class WebhookClient:
         self,
         target: WebhookTarget,
         method: str,
-        path: str,
+        url: str,
         *,
         headers: Sequence[tuple[str, str]],
         body: bytes,
-        pair_pem: bytes,
         timeout_s: int,
-    ) -> Answer:
-        """The response to any request, of any status. `pair_pem`: a client certificate with its key; empty:
-        none. Raises `CallFailed`."""
-        base = urlsplit(target.url)
-        url = urlunsplit((base.scheme, base.netloc, *path.partition("?")[::2], ""))
-        return await self._call(target, _Outgoing(method, url, headers, body, pair_pem), timeout_s)
-
-    async def _call(self, target: WebhookTarget, request: _Outgoing, timeout_s: int) -> Answer:
+        pair_pem: bytes = b"",
+    ) -> Response:
+        """The response of any status to a request; names of its headers are lower-case. `url` is shown in
+        errors. `pair_pem`: a client certificate with its key; empty: none. Raises `CallFailed`."""
         # The HTTP and TLS library is loaded at first use, because a server without webhooks never needs it.
         import aiohttp
 
-        message = f'{request.method.capitalize()} "{request.url}"'
+        message, parts, address, added = f'{method.capitalize()} "{url}"', urlsplit(url), url, []
         try:
+            if parts.scheme != "https" or not parts.hostname:
+                raise CallFailed("a webhook is called by https only")
             async with asyncio.timeout(timeout_s):
-                return await self._connect(target, request)
+                if target.service is not None:
+                    host = await self._resolve(*target.service)
+                    # Connect to the host behind the Service, but use the Service's name for TLS: its
+                    # certificate has that name.
+                    address = urlunsplit((parts.scheme, f"{host}:{target.port}", parts.path, parts.query, ""))
+                    added = [("host", parts.netloc)]
+                async with self._opened().request(
+                    method,
+                    address,
+                    data=body,
+                    headers=[*headers, *added],
+                    ssl=self._context(target, pair_pem),
+                    server_hostname=parts.hostname,
+                    allow_redirects=False,
+                ) as response:
+                    fields = {name.lower(): value for name, value in response.headers.items()}
+                    if fields.get("content-encoding", "identity") != "identity":
+                        raise CallFailed("the answer is compressed")
+                    content = bytearray()
+                    async for piece in response.content.iter_chunked(65536):
+                        content += piece
+                        if len(content) > MAX_ANSWER:
+                            raise CallFailed(f"the answer is larger than {MAX_ANSWER} bytes")
+                    return Response(response.status, fields, bytes(content))
         except TimeoutError:
             raise CallFailed(f"{message}: context deadline exceeded") from None
         except CallFailed as error:
@@ -121,39 +122,8 @@ class WebhookClient:
         except (OSError, ValueError) as error:
             raise CallFailed(f"{message}: {error}") from None
 
-    async def _connect(self, target: WebhookTarget, request: _Outgoing) -> Answer:
-        parts = urlsplit(request.url)
-        if parts.scheme != "https" or not parts.hostname:
-            raise CallFailed("a webhook is called by https only")
-        url, added = request.url, []
-        if target.service is not None:
-            host = await self._resolve(*target.service)
-            # Connect to the host behind the Service, but use the Service's name for TLS: its certificate has
-            # that name.
-            url = urlunsplit((parts.scheme, f"{host}:{target.port}", parts.path, parts.query, ""))
-            added = [("host", parts.netloc)]
-        async with self._opened().request(
-            request.method,
-            url,
-            data=request.body,
-            headers=[*request.headers, *added],
-            ssl=self._context(target, request.pair_pem),
-            server_hostname=parts.hostname,
-            allow_redirects=False,
-        ) as response:
-            fields = {name.lower(): value for name, value in response.headers.items()}
-            if fields.get("content-encoding", "identity") != "identity":
-                raise CallFailed("the answer is compressed")
-            pieces, size = list[bytes](), 0
-            async for piece in response.content.iter_chunked(65536):
-                size += len(piece)
-                if size > MAX_ANSWER:
-                    raise CallFailed(f"the answer is larger than {MAX_ANSWER} bytes")
-                pieces.append(piece)
-            return Answer(response.status, fields, b"".join(pieces))
-
     def _opened(self) -> aiohttp.ClientSession:
-        import aiohttp  # see `post`
+        import aiohttp  # see `send`
 
         if self._session is None:
             self._session = aiohttp.ClientSession(
@@ -196,7 +166,7 @@ class WebhookClient:
 
 def _go_message(error: Exception) -> str:
     """The error in the words of Go's client."""
-    import aiohttp  # see `post`
+    import aiohttp  # see `send`
 
     match error:
         case aiohttp.ClientConnectorCertificateError():
