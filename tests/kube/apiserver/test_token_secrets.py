@@ -59,6 +59,12 @@ async def given(api: Api, **fields: Any) -> str:
     return (await entries(api))["token"]
 
 
+async def issued(api: Api) -> str:
+    """The token in a new Secret of a new account."""
+    await account(api)
+    return await given(api)
+
+
 async def is_there(api: Api) -> bool:
     await api.settle()
     return (await api.call("GET", SECRET)).status == 200
@@ -108,8 +114,7 @@ async def test_the_token_speaks_for_its_account_for_years(api: Api) -> None:
 
 
 async def test_a_review_takes_the_token_to_be_meant_for_the_server(api: Api) -> None:
-    await account(api)
-    token = await given(api)
+    token = await issued(api)
     path = "/apis/authentication.k8s.io/v1/tokenreviews"
     good = (await api.ok("POST", path, {"spec": {"token": token}}))["status"]
     assert (good["authenticated"], good["audiences"]) == (True, [AUDIENCE])
@@ -132,8 +137,7 @@ async def test_what_is_taken_out_is_put_back(api: Api) -> None:
 
 
 async def test_a_token_that_is_there_stays(api: Api) -> None:
-    await account(api)
-    token = await given(api)
+    token = await issued(api)
     await api.merge(SECRET, {"metadata": {"labels": {"a": "b"}}})
     await api.settle()
     assert (await entries(api))["token"] == token
@@ -162,8 +166,7 @@ async def test_a_secret_that_cannot_be_changed_keeps_nobody_waiting(api: Api) ->
 
 
 async def test_the_secret_goes_with_its_account(api: Api) -> None:
-    await account(api)
-    token = await given(api)
+    token = await issued(api)
     assert (await whoami(api, token)).status == 201
     await api.ok("DELETE", f"{ACCOUNTS}/robot")
     assert (await whoami(api, token)).status == 401
@@ -179,8 +182,7 @@ async def test_a_secret_of_an_account_that_is_not_there_goes(api: Api, uid: str)
 
 
 async def test_a_new_account_of_the_name_has_another_token(api: Api) -> None:
-    await account(api)
-    token = await given(api)
+    token = await issued(api)
     await api.ok("DELETE", f"{ACCOUNTS}/robot")
     await account(api)
     assert not await is_there(api)
@@ -189,8 +191,7 @@ async def test_a_new_account_of_the_name_has_another_token(api: Api) -> None:
 
 
 async def test_a_token_ends_at_once_with_its_secret(api: Api) -> None:
-    await account(api)
-    token = await given(api)
+    token = await issued(api)
     assert (await whoami(api, token)).status == 201
     await api.ok("DELETE", SECRET)
     assert (await whoami(api, token)).status == 401
@@ -200,8 +201,7 @@ async def test_a_token_ends_at_once_with_its_secret(api: Api) -> None:
 
 
 async def test_a_token_that_is_replaced_is_none_any_more(api: Api) -> None:
-    await account(api)
-    token = await given(api)
+    token = await issued(api)
     assert (await whoami(api, token)).status == 201
     await api.merge(SECRET, {"data": {"token": "b3RoZXI="}})
     assert (await whoami(api, token)).status == 401
@@ -209,8 +209,7 @@ async def test_a_token_that_is_replaced_is_none_any_more(api: Api) -> None:
 
 @pytest.mark.parametrize("path", [SECRET, f"{ACCOUNTS}/robot"])
 async def test_a_token_ends_when_its_deletion_begins(api: Api, path: str) -> None:
-    await account(api)
-    token = await given(api)
+    token = await issued(api)
     await api.merge(path, {"metadata": {"finalizers": ["x.dev/own"]}})
     assert (await whoami(api, token)).status == 201
     await api.ok("DELETE", path)
@@ -237,8 +236,7 @@ class Slow(MemoryStore):
 
 async def test_two_requests_at_once_with_a_dead_token_are_both_refused(start_api: StartApi) -> None:
     api = await start_api(store=Slow())
-    await account(api)
-    token = await given(api)
+    token = await issued(api)
     await api.ok("DELETE", f"{ACCOUNTS}/robot")
     answers = await asyncio.gather(whoami(api, token), whoami(api, token))
     assert [answer.status for answer in answers] == [401, 401]
@@ -265,8 +263,7 @@ class Late(MemoryStore):
 async def test_a_token_that_ends_while_it_is_looked_at_is_refused(start_api: StartApi) -> None:
     store = Late()
     api = await start_api(store=store)
-    await account(api)
-    token = await given(api)
+    token = await issued(api)
     store.late = Key("secrets", "default", "robot-token")
     asked = asyncio.create_task(whoami(api, token))
     await store.has_read.wait()
@@ -278,8 +275,7 @@ async def test_a_token_that_ends_while_it_is_looked_at_is_refused(start_api: Sta
 
 async def test_a_change_while_a_token_is_looked_at_does_not_refuse_it(start_api: StartApi) -> None:
     api = await start_api(store=Slow())
-    await account(api)
-    token = await given(api)
+    token = await issued(api)
     label = {"metadata": {"labels": {"a": "b"}}}
     changed = api.merge(f"{ACCOUNTS}/robot", label)
     answer, _ = await asyncio.gather(whoami(api, token), changed)
