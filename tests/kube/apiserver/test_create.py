@@ -59,6 +59,13 @@ async def test_what_a_client_may_not_set_is_ignored(api: Api) -> None:
     assert "status" not in made
 
 
+@pytest.mark.parametrize("revision", ["0", "x", "9" * 20, "9" * 5000])
+async def test_what_is_no_revision_counts_as_none(api: Api, revision: str) -> None:
+    await api.config_map("a", resourceVersion=revision)
+    answer = await api.call("POST", CONFIG_MAPS, {"metadata": {"name": "b", "resourceVersion": "7"}})
+    assert answer.message == "resourceVersion should not be set on objects to be created"
+
+
 async def test_a_taken_name_is_refused(api: Api) -> None:
     await api.secret("a")
     answer = await api.call("POST", SECRETS, {"metadata": {"name": "a"}})

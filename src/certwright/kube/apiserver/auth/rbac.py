@@ -42,34 +42,25 @@ class Rule(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     non_resource_urls: tuple[str, ...] = msgspec.field(default=(), name="nonResourceURLs")
 
     def covers(self, verb: str, group: str, resource: str, subresource: str) -> bool:
-        """Whether the rule matches this resource request, whatever the object's name."""
+        """Whether the rule matches this resource request, whatever the object's name: its resources are `*`,
+        `secrets`, `pods/log` or `*/status`."""
+        matching = (f"{resource}/{subresource}", f"*/{subresource}") if subresource else (resource,)
         return (
             _has(self.verbs, verb)
             and _has(self.api_groups, group)
-            and any(resource_matches(ours, resource, subresource) for ours in self.resources)
+            and any(ours == ALL or ours in matching for ours in self.resources)
         )
 
     def covers_path(self, verb: str, path: str) -> bool:
-        """Whether the rule matches this non-resource path."""
-        return _has(self.verbs, verb) and any(url_matches(ours, path) for ours in self.non_resource_urls)
+        """Whether the rule matches this non-resource path: it has the path, or a beginning of it with `*`."""
+        return _has(self.verbs, verb) and any(
+            ours == path or (ours.endswith(ALL) and path.startswith(ours.rstrip(ALL)))
+            for ours in self.non_resource_urls
+        )
 
 
 def _has(items: tuple[str, ...], item: str) -> bool:
     return ALL in items or item in items
-
-
-def resource_matches(ours: str, resource: str, subresource: str) -> bool:
-    """Match `*`, `secrets`, `pods/log` or `*/status` against the requested resource."""
-    if ours == ALL:
-        return True
-    if not subresource:
-        return ours == resource
-    return ours in (f"{resource}/{subresource}", f"*/{subresource}")
-
-
-def url_matches(ours: str, path: str) -> bool:
-    """A path, or a prefix of paths when it ends with `*`."""
-    return ours == path or (ours.endswith(ALL) and path.startswith(ours.rstrip(ALL)))
 
 
 class Subject(msgspec.Struct, frozen=True):

@@ -59,16 +59,6 @@ class SecretClaims(msgspec.Struct, frozen=True):
     account: str = msgspec.field(name=f"{_CLAIM}service-account.name")
     uid: str = msgspec.field(name=f"{_CLAIM}service-account.uid")
 
-    @property
-    def account_key(self) -> Key:
-        """Key of its ServiceAccount."""
-        return Key(ACCOUNTS, self.namespace, self.account)
-
-    @property
-    def secret_key(self) -> Key:
-        """Key of its Secret."""
-        return Key(SECRETS, self.namespace, self.secret)
-
 
 class _Meta(msgspec.Struct):
     annotations: dict[str, str] | None = None
@@ -83,14 +73,14 @@ _annotations = json_decoder(_Meta).decode
 _content = json_decoder(_Body).decode
 
 
-def claims(account: Row, secret: str) -> Json:
+def secret_claims(account: Row, secret: str) -> Json:
     """The claims to sign for the token of `account` in the Secret of that name."""
     namespace, name = account.key.namespace, account.key.name
     said = SecretClaims(f"{SERVICE_ACCOUNT}{namespace}:{name}", namespace, secret, name, uid_of(account.meta))
     return {"iss": LEGACY_ISSUER, **msgspec.to_builtins(said)}
 
 
-def read_claims(payload: Json) -> SecretClaims | None:
+def _read_secret_claims(payload: Json) -> SecretClaims | None:
     """The claims of a token of this kind, None for other claims."""
     try:
         said = convert(payload, SecretClaims)
@@ -247,12 +237,13 @@ class ServiceAccounts:
     def _read(self, claims: Json) -> _Verified | None:
         """The verified claims of one of our tokens; None for other claims."""
         if _ABOUT in claims:
-            return _read_claims(claims)
-        said = read_claims(claims)
+            return _read_bound_claims(claims)
+        said = _read_secret_claims(claims)
         if said is None:
             return None
         identity = Identity(said.sub, uid=said.uid, groups=service_account_groups(said.sub))
-        needs = ((said.account_key, said.uid), (said.secret_key, ""))
+        account = Key(ACCOUNTS, said.namespace, said.account)
+        needs = ((account, said.uid), (Key(SECRETS, said.namespace, said.secret), ""))
         # It names no audience; Kubernetes takes it to be meant for the API server.
         return _Verified(authenticated(identity), (self.issuer.issuer,), math.inf, needs, is_kept=True)
 
@@ -285,7 +276,7 @@ class ServiceAccounts:
         await backend.admission.requesting(call, answer)
         token = ""
         if not call.dry_run:
-            token = self.issuer.sign(_claims(account, audiences, int(now.timestamp()), expires, bound))
+            token = self.issuer.sign(_bound_claims(account, audiences, int(now.timestamp()), expires, bound))
         answer["status"] = {
             "token": token,
             "expirationTimestamp": datetime.fromtimestamp(expires, UTC).isoformat()[:19] + "Z",
@@ -339,7 +330,7 @@ def _read_spec(call: Call) -> _Spec:
     return spec
 
 
-def _claims(
+def _bound_claims(
     account: Row, audiences: tuple[str, ...], now: int, expires: int, bound: tuple[str, str, str] | None
 ) -> Json:
     namespace, name = account.key.namespace, account.key.name
@@ -380,7 +371,7 @@ class _Claims(msgspec.Struct):
     jti: str = ""
 
 
-def _read_claims(claims: Json) -> _Verified | None:
+def _read_bound_claims(claims: Json) -> _Verified | None:
     """The claims of a token of a TokenRequest; None for other claims."""
     try:
         typed_claims = convert(claims, _Claims)

@@ -129,7 +129,7 @@ class TokenSecrets:
             if not stored.get(NAMESPACE):
                 missing[NAMESPACE] = base64.b64encode(secret.key.namespace.encode()).decode()
             if not stored.get(TOKEN):
-                token = self._issuer.sign(service_accounts.claims(account, secret.key.name))
+                token = self._issuer.sign(service_accounts.secret_claims(account, secret.key.name))
                 missing[TOKEN] = base64.b64encode(token.encode()).decode()
             if missing or not uid:
                 notes = {ACCOUNT_NAME: account.key.name, ACCOUNT_UID: uid_of(account.meta)}

@@ -128,12 +128,6 @@ def _is_time(text: str) -> bool:
     return True
 
 
-def in_utc(text: str) -> str:
-    """A valid time as Kubernetes writes it: UTC, whole seconds."""
-    time = datetime.fromisoformat(text.replace(",", "."))
-    return time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
 def _clean_entries(entries: Any) -> list[str]:
     """The paths of unknown members of `metadata.managedFields`, which are dropped. Raises `ValueError` for a
     wrong type."""
@@ -403,7 +397,9 @@ def check_update(new: Json, old: Json) -> list[FieldError]:
     """Reject forbidden updates: to begin or change a deletion, or to add finalizers once it has begun."""
     errors: list[FieldError] = []
     if (time := new.get("deletionTimestamp")) and time != old.get("deletionTimestamp"):
-        shown = in_utc(time)
+        # As Kubernetes writes it: UTC, whole seconds.
+        moment = datetime.fromisoformat(time.replace(",", ".")).astimezone(UTC)
+        shown = moment.strftime("%Y-%m-%dT%H:%M:%SZ")
         errors.append(invalid("metadata.deletionTimestamp", shown, "field is immutable"))
     if _GRACE in new and new[_GRACE] != old.get(_GRACE):
         errors.append(invalid(f"metadata.{_GRACE}", new[_GRACE], "field is immutable"))

@@ -208,7 +208,9 @@ async def _store_new(backend: Backend, call: Call, obj: Json) -> Row:
         if (current := await backend.store.latest(key)) is not None:
             raise _taken(call.definition, obj["metadata"], current)
         return objects.unstored(key, obj)
-    if call.verb != "patch" and is_revision(obj["metadata"].get("resourceVersion", "")):
+    sent = obj["metadata"].get("resourceVersion", "")
+    is_revision = sent.isascii() and sent.isdecimal() and len(sent) <= 20 and 0 < int(sent) < 2**64
+    if call.verb != "patch" and is_revision:
         # An apply that creates may name the revision of a deleted object.
         raise ApiError("resourceVersion should not be set on objects to be created")
     columns = await offload.run(call, objects.columns, obj)
@@ -217,8 +219,3 @@ async def _store_new(backend: Backend, call: Call, obj: Json) -> Row:
         return await backend.put(call.definition, key, columns, previous=None)
     except Exists as error:
         raise _taken(call.definition, obj["metadata"], error.current) from None
-
-
-def is_revision(text: str) -> bool:
-    """Whether a resourceVersion names a revision, which no new object has."""
-    return text.isascii() and text.isdecimal() and 0 < int(text) < 2**64

@@ -175,11 +175,6 @@ class WatchOptions(msgspec.Struct, frozen=True):
     bookmarks: bool
     timeout_s: float
 
-    @property
-    def mark_end_of_initial(self) -> bool:
-        """Whether a bookmark marks the end of the initial events."""
-        return self.initial and self.bookmarks
-
 
 def watch_options(query: Mapping[str, str]) -> WatchOptions:
     """Read the parameters of a watch. Raises `Invalid`, `BadRequest`, and `ApiError` for no revision."""
@@ -307,7 +302,7 @@ class WatchStream:
                     max_bytes=PAGE_BYTES,
                     keep=self._matcher.of_meta,
                 )
-        if self._options.mark_end_of_initial:
+        if self._options.bookmarks:
             self._marked = revision
             yield self._encoder.bookmark(revision, end_of_initial=True)
 
