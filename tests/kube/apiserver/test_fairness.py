@@ -62,7 +62,10 @@ async def with_rights(start_api: StartApi, store: MemoryStore, in_flight: InFlig
 
 async def stuck(start_api: StartApi, in_flight: InFlight) -> tuple[Api, StuckStore]:
     """The same with a Secret that cannot be read until its store `flows` again."""
-    api, store = await stuck(start_api, in_flight)
+    store = StuckStore()
+    api = await with_rights(start_api, store, in_flight)
+    await api.secret("one")
+    store.flows.clear()
     return api, store
 
 
