@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager
 from typing import Any, Literal
 
 import msgspec
@@ -12,6 +13,7 @@ import msgspec
 from certwright.cli import lazy
 from certwright.cli.errors import report_warning
 from certwright.cli.format import reference
+from certwright.cli.related import get_or_none
 from certwright.kube.api import errors
 from certwright.kube.api.errors import ApiError, Invalid, NotFound, TooLarge
 from certwright.kube.api.kinds import Kind
@@ -168,19 +170,11 @@ class Applier:
 
     async def apply(self, document: Document) -> Applied:
         """Create or update the object in `document`. Raises `Refused`, and `errors.Unreachable`."""
-        content = document.content
-        kind = await self._kind(content)
-        name = _name_of(content)
-        namespace = self._namespace_of(content) if kind.namespaced else ""
-        desired = _placed(content, namespace)
-        try:
+        kind, namespace, desired = await self._placed(document.content)
+        async with self._refusing(kind, document.content):
             if namespace and self._make_namespaces:
                 await self._ensure_namespace(namespace)
-            applied = await self._create_or_change(kind, namespace, name, desired)
-        except errors.ApiError as error:
-            # Never print the content of a Secret.
-            shown = None if kind.kind == "Secret" else content
-            raise Refused(explain(error, await self._schema(kind), shown)) from error
+            applied = await self._create_or_change(kind, namespace, desired)
         self._defined_kinds |= kind.kind == "CustomResourceDefinition"
         return applied
 
@@ -189,25 +183,37 @@ class Applier:
 
         Source: Kubernetes API concepts, "Dry-run".
         """
-        content = document.content
+        kind, namespace, desired = await self._placed(document.content)
+        async with self._refusing(kind, document.content):
+            live, after = await self._compared(kind, namespace, desired)
+        return Preview(kind, namespace, desired["metadata"]["name"], live, after)
+
+    async def _placed(self, content: Json) -> tuple[Kind[Json], str, Json]:
+        """The kind and the namespace of a document, and its content with that namespace, which kubectl
+        records too. Raises `Refused`."""
         kind = await self._kind(content)
-        name = _name_of(content)
-        namespace = self._namespace_of(content) if kind.namespaced else ""
-        desired = _placed(content, namespace)
+        _check_name(content)
+        if not kind.namespaced:
+            return kind, "", content
+        namespace = self._namespace_of(content)
+        return kind, namespace, {**content, "metadata": {**content["metadata"], "namespace": namespace}}
+
+    @asynccontextmanager
+    async def _refusing(self, kind: Kind[Json], content: Json) -> AsyncIterator[None]:
+        """Raise `Refused` for an error of the server."""
         try:
-            live, after = await self._compared(kind, namespace, name, desired)
+            yield
         except errors.ApiError as error:
+            # Never print the content of a Secret.
             shown = None if kind.kind == "Secret" else content
             raise Refused(explain(error, await self._schema(kind), shown)) from error
-        return Preview(kind, namespace, name, live, after)
 
-    async def _compared(
-        self, kind: Kind[Json], namespace: str, name: str, desired: Json
-    ) -> tuple[Json | None, Json]:
+    async def _compared(self, kind: Kind[Json], namespace: str, desired: Json) -> tuple[Json | None, Json]:
         """The live object, and the result; both of one revision, so that a controller's write in between is
         not shown as a difference."""
+        name = desired["metadata"]["name"]
         for attempt in range(_CREATE_ATTEMPTS):
-            live = await self._live(kind, name, namespace)
+            live = await get_or_none(self._client, kind, name, namespace)
             if live is None:
                 return None, await self._client.create(
                     kind, with_last_applied(desired), dry_run=True, strict=True
@@ -223,12 +229,13 @@ class Applier:
         usual = applied.namespace in ("", self._default_namespace)
         return "" if usual else f" (namespace {applied.namespace})"
 
-    async def _create_or_change(self, kind: Kind[Json], namespace: str, name: str, desired: Json) -> Applied:
+    async def _create_or_change(self, kind: Kind[Json], namespace: str, desired: Json) -> Applied:
+        name = desired["metadata"]["name"]
         for attempt in range(_CREATE_ATTEMPTS):
             # Where the last object of the kind was new, this one probably is: that saves a request.
-            live = (
-                None if attempt == 0 and self._is_new.get(kind) else await self._live(kind, name, namespace)
-            )
+            live = None
+            if attempt > 0 or not self._is_new.get(kind):
+                live = await get_or_none(self._client, kind, name, namespace)
             self._is_new[kind] = live is None
             try:
                 if live is None:
@@ -241,12 +248,6 @@ class Applier:
                 if attempt == _CREATE_ATTEMPTS - 1:
                     raise
         raise AssertionError("the last attempt returns or raises")
-
-    async def _live(self, kind: Kind[Json], name: str, namespace: str) -> Json | None:
-        try:
-            return await self._client.get(kind, name, namespace)
-        except errors.NotFound:
-            return None
 
     async def _create(self, kind: Kind[Json], desired: Json) -> Json:
         return await self._client.create(kind, with_last_applied(desired), dry_run=self._dry_run, strict=True)
@@ -309,7 +310,7 @@ class Applier:
             return
         kind = await self._kind({"apiVersion": "v1", "kind": "Namespace"})
         async with self._preparing:
-            if namespace not in self._namespaces and await self._live(kind, namespace, "") is None:
+            if namespace not in self._namespaces and await get_or_none(self._client, kind, namespace) is None:
                 content: Json = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
                 await self._create(kind, content)
                 report_warning(f"namespace {namespace} did not exist; it has been created")
@@ -329,7 +330,7 @@ class Applier:
         return None
 
 
-def _name_of(content: Json) -> str:
+def _check_name(content: Json) -> None:
     metadata = content.get("metadata")
     if not isinstance(metadata, dict):
         raise Refused(["metadata: is missing; write `metadata:` with a `name:` below it"])
@@ -341,19 +342,11 @@ def _name_of(content: Json) -> str:
         raise Refused([f"metadata.name: {_shown(name)} is not text; put quotes around it"])
     if name in (".", "..") or "/" in name or "%" in name:
         raise Refused([f"metadata.name: `{name}` may not be `.` or `..`, nor hold `/` or `%`"])
-    return name
 
 
 def _shown(value: object) -> str:
     """A value in manifest notation: YAML parses `no` and `n` as false, which surprises most users."""
     return msgspec.json.encode(value).decode()
-
-
-def _placed(content: Json, namespace: str) -> Json:
-    """The document's content with its effective namespace, which kubectl records too."""
-    if not namespace:
-        return content
-    return {**content, "metadata": {**content["metadata"], "namespace": namespace}}
 
 
 def refuse_at(document: Document, refusal: Refused) -> list[str]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from certwright.cli.format import at, count, from_now, parse_time, sentence
+from certwright.cli.format import at, count, from_now, parse_time, sentence, when
 from certwright.kube.util.durations import doubled
 from certwright.resources import names
 from certwright.resources.issuer import read_member
@@ -186,7 +186,7 @@ def diagnose(around: Around, now: datetime) -> Diagnosis:
 def _ready(around: Around, now: datetime) -> Diagnosis:
     status = around.certificate["status"]
     expires = parse_time(status.get("notAfter"))
-    valid = f"ready, valid until {at(expires)} ({from_now(expires, now)})" if expires else "ready"
+    valid = f"ready, valid until {when(expires, now)}" if expires else "ready"
     if is_true(around.certificate, "Issuing"):
         issuing = _issuing(around)
         return Diagnosis(f"{valid}, and being re-issued: {issuing.cause}", issuing.advice, ready=True)
@@ -204,7 +204,7 @@ def _renews(status: Json, now: datetime) -> str:
         return "and is not renewed automatically"
     if renews <= now:
         return f"and due for renewal since {at(renews)}"
-    return f"and renews on {at(renews)} ({from_now(renews, now)})"
+    return f"and renews on {when(renews, now)}"
 
 
 def _issuing(around: Around) -> Diagnosis:
@@ -355,11 +355,7 @@ def _waiting_for_issuer(around: Around, now: datetime) -> Diagnosis | None:
 
 
 def _next_try(moment: datetime, now: datetime) -> str:
-    return (
-        f"the next attempt is at {at(moment)} ({from_now(moment, now)})"
-        if moment > now
-        else "the next attempt is due"
-    )
+    return f"the next attempt is at {when(moment, now)}" if moment > now else "the next attempt is due"
 
 
 def _failed_at(certificate: Json) -> datetime | None:

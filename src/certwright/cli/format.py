@@ -109,6 +109,11 @@ def at(moment: datetime) -> str:
     return moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
+def when(moment: datetime | None, now: datetime) -> str:
+    """A moment and how far away it is: `2027-02-19 05:00 UTC (in 59 days)`; empty for None."""
+    return f"{at(moment)} ({from_now(moment, now)})" if moment else ""
+
+
 def count(number: int, noun: str, plural: str = "") -> str:
     """`1 day`, `2 days`."""
     return f"{number} {noun if number == 1 else plural or noun + 's'}"

@@ -12,9 +12,8 @@ import msgspec
 from certwright.cli import related, sections
 from certwright.cli.access import Session
 from certwright.cli.diagnosis import OUR_GROUP, SETS_GROUP, condition, issuer_ref, member_ref
-from certwright.cli.format import StatusView, age, at, count, from_now, lines_of, parse_time, sentence
+from certwright.cli.format import StatusView, age, count, from_now, lines_of, parse_time, sentence, when
 from certwright.kube.api.errors import Forbidden
-from certwright.kube.api.kinds import Kind
 from certwright.kube.client.rest import Client
 from certwright.resources.retry import BreakerRecord, read_breaker
 
@@ -37,22 +36,38 @@ class IssuerStatus(msgspec.Struct, frozen=True):
 async def view(here: Session, issuer: Json, now: datetime) -> StatusView:
     """The status of the Issuer or ClusterIssuer. Lists the Certificates of all namespaces for a
     ClusterIssuer, or of one namespace if the user may read no other. Raises the client's errors."""
-    is_cluster = issuer["kind"] == related.CLUSTER_ISSUERS.kind
-    certificates = await list_for(here, related.CERTIFICATES, everywhere=is_cluster)
-    requests = await list_for(here, related.REQUESTS, everywhere=is_cluster)
+    certificates, requests = await _referring(here, issuer)
     events = await related.events_of(here.client, issuer)
     status = status_of(issuer, certificates, requests)
     return StatusView(report(status, events[-MOST_SHOWN:], now), as_json(status, now))
 
 
-async def list_for(here: Session, kind: Kind[Json], *, everywhere: bool) -> list[Json]:
-    """The objects that may refer to an issuer: of all namespaces (`everywhere`) or of its own."""
-    if not everywhere:
-        return list((await here.client.list(kind, here.namespace)).items)
-    try:
-        return list((await here.client.list(kind)).items)
-    except Forbidden:
-        return list((await here.client.list(kind, here.namespace)).items)
+def readiness(obj: Json) -> Json:
+    """The first keys of every status as JSON: the object, and its Ready condition."""
+    metadata, ready = obj["metadata"], condition(obj, "Ready")
+    return {
+        "kind": obj["kind"],
+        "name": metadata["name"],
+        "namespace": metadata.get("namespace", ""),
+        "ready": ready.get("status") == "True",
+        "reason": ready.get("reason", ""),
+        "message": ready.get("message", ""),
+    }
+
+
+async def _referring(here: Session, issuer: Json) -> tuple[list[Json], list[Json]]:
+    """The Certificates and CertificateRequests that may refer to the issuer or set: of all namespaces if it
+    is of the whole cluster, and the user may list them."""
+    lists: list[list[Json]] = []
+    for kind in (related.CERTIFICATES, related.REQUESTS):
+        namespace = here.namespace if issuer["metadata"].get("namespace") else ""
+        try:
+            lists.append((await here.client.list(kind, namespace)).items)
+        except Forbidden:
+            if namespace:
+                raise
+            lists.append((await here.client.list(kind, here.namespace)).items)
+    return lists[0], lists[1]
 
 
 def status_of(issuer: Json, certificates: Iterable[Json], requests: Iterable[Json]) -> IssuerStatus:
@@ -99,11 +114,8 @@ def report(status: IssuerStatus, events: list[Json], now: datetime) -> list[str]
     issuer = status.issuer
     words = f"{issuer['kind']} {issuer['metadata']['name']}"
     cause, advice = _story(status, now)
-    lines = [f"{words}: {cause}."]
-    if advice:
-        lines.append(f"What to do: {advice}.")
     return [
-        *lines,
+        *sections.headline(words, cause, advice),
         *sections.section("Issuer", _issuer(status, now)),
         *sections.section("DNS record, to create once for each DOMAIN", _persistent_record(issuer)),
         *sections.section("Circuit breaker", _breaker(status.breaker, now)),
@@ -128,7 +140,7 @@ def _story(status: IssuerStatus, now: datetime) -> tuple[str, str]:
     waiting = f"; {count(len(status.waiting), 'certificate')} waiting or being issued"
     if breaker is None or not breaker.is_open:
         return f"ready{waiting if status.waiting else ''}", ""
-    since = f" since {at(breaker.since)} ({from_now(breaker.since, now)})" if breaker.since else ""
+    since = f" since {when(breaker.since, now)}" if breaker.since else ""
     why = f": {sentence(breaker.message)}" if breaker.message else ""
     advice = (
         "check that the controllers reach the server; `certwright renew NAME` makes one attempt immediately"
@@ -200,15 +212,9 @@ def _when(moment: datetime | None, now: datetime) -> str:
 
 def as_json(status: IssuerStatus, now: datetime) -> Json:
     """The status as JSON."""
-    issuer, ready = status.issuer, condition(status.issuer, "Ready")
-    breaker = status.breaker or BreakerRecord()
+    issuer, breaker = status.issuer, status.breaker or BreakerRecord()
     return {
-        "kind": issuer["kind"],
-        "name": issuer["metadata"]["name"],
-        "namespace": issuer["metadata"].get("namespace", ""),
-        "ready": ready.get("status") == "True",
-        "reason": ready.get("reason", ""),
-        "message": ready.get("message", ""),
+        **readiness(issuer),
         "account": str(((issuer.get("status") or {}).get("acme") or {}).get("uri", "")),
         "lastSuccess": status.last_success,
         "circuitBreaker": {
@@ -253,9 +259,7 @@ class SetStatus(msgspec.Struct, frozen=True):
 async def set_view(here: Session, issuer_set: Json, now: datetime) -> StatusView:
     """The status of the IssuerSet or ClusterIssuerSet: which member signs, the state of all of them,
     and which certificates wait. Raises the client's errors."""
-    is_cluster = issuer_set["kind"] == related.CLUSTER_ISSUER_SETS.kind
-    certificates = await list_for(here, related.CERTIFICATES, everywhere=is_cluster)
-    requests = await list_for(here, related.REQUESTS, everywhere=is_cluster)
+    certificates, requests = await _referring(here, issuer_set)
     members = await members_of(here.client, issuer_set, requests)
     events = await related.events_of(here.client, issuer_set)
     reference = {"name": issuer_set["metadata"]["name"], "kind": str(issuer_set["kind"]), "group": SETS_GROUP}
@@ -283,10 +287,9 @@ def _reference(item: Json) -> Reference:
 async def _member(
     client: Client, reference: Reference, namespace: str, requests: Sequence[Json]
 ) -> MemberStatus:
-    is_cluster = reference["kind"] == "ClusterIssuer"
-    kind = related.CLUSTER_ISSUERS if is_cluster else related.ISSUERS
+    kind = related.CLUSTER_ISSUERS if reference["kind"] == "ClusterIssuer" else related.ISSUERS
     try:
-        issuer = await related.get_or_none(client, kind, reference["name"], "" if is_cluster else namespace)
+        issuer = await related.get_or_none(client, kind, reference["name"], namespace)
     except Forbidden:
         return MemberStatus(reference, "unknown", "you may not read it")
     state, message = _state(issuer)
@@ -309,12 +312,10 @@ def _state(issuer: Json | None) -> tuple[str, str]:
 def set_report(status: SetStatus, events: list[Json], now: datetime) -> list[str]:
     """The lines: a sentence, the fix, and the objects behind them."""
     cause, advice = _set_story(status, now)
-    lines = [f"{status.issuer_set['kind']} {status.issuer_set['metadata']['name']}: {cause}."]
-    if advice:
-        lines.append(f"What to do: {advice}.")
+    words = f"{status.issuer_set['kind']} {status.issuer_set['metadata']['name']}"
     rows = [("MEMBER", "STATE", "LAST SUCCESS", "MESSAGE"), *(_row(member, now) for member in status.members)]
     return [
-        *lines,
+        *sections.headline(words, cause, advice),
         *sections.section("Members", lines_of(rows)),
         *sections.section("Waiting or being issued", shortened(status.waiting)),
         *sections.section("Conditions", sections.conditions(status.issuer_set, now)),
@@ -341,22 +342,15 @@ def _set_story(status: SetStatus, now: datetime) -> tuple[str, str]:
     cause = f"ready; {MemberStatus(_reference(active), '').words} signs"
     moment = parse_time(state.get("returnTime"))
     if moment is not None:
-        when = f"{at(moment)} ({from_now(moment, now)})"
-        cause += f"; the set returns to a preferred member at {when} if that works until then"
+        cause += f"; the set returns to a preferred member at {when(moment, now)} if that works until then"
     return f"{cause}{waiting}", ""
 
 
 def set_as_json(status: SetStatus) -> Json:
     """The status as JSON."""
-    issuer_set, ready = status.issuer_set, condition(status.issuer_set, "Ready")
-    state = issuer_set.get("status") or {}
+    state = status.issuer_set.get("status") or {}
     return {
-        "kind": issuer_set["kind"],
-        "name": issuer_set["metadata"]["name"],
-        "namespace": issuer_set["metadata"].get("namespace", ""),
-        "ready": ready.get("status") == "True",
-        "reason": ready.get("reason", ""),
-        "message": ready.get("message", ""),
+        **readiness(status.issuer_set),
         "active": state.get("active"),
         "returnTime": state.get("returnTime"),
         "members": [

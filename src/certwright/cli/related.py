@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 from msgspec.structs import replace
@@ -10,11 +11,13 @@ from msgspec.structs import replace
 from certwright.cli.diagnosis import OUR_GROUP, SETS_GROUP, Around, certificate_revision, issuer_ref
 from certwright.kube.api import core, errors
 from certwright.kube.api.kinds import AnyKind, Kind
+from certwright.kube.api.meta import ObjectKey
 from certwright.kube.client.cache import revision_of
 from certwright.kube.client.rest import Client
 from certwright.resources import names, plain_kinds
 
 Json = dict[str, Any]
+_ATTEMPTS = 5
 
 
 def _as_json(kind: AnyKind) -> Kind[Json]:
@@ -85,23 +88,19 @@ async def _namesake(client: Client, ref: Mapping[str, str], namespace: str) -> J
 
 
 async def _issuer(client: Client, ref: Mapping[str, str], namespace: str) -> Json | None:
-    if ref["group"] == SETS_GROUP:
-        return await _set(client, ref, namespace)
-    if ref["group"] != OUR_GROUP or not ref["name"]:
+    if ref["group"] not in (OUR_GROUP, SETS_GROUP):
         return None
-    if ref["kind"] == "ClusterIssuer":
-        return await get_or_none(client, CLUSTER_ISSUERS, ref["name"])
-    return await get_or_none(client, ISSUERS, ref["name"], namespace)
-
-
-async def _set(client: Client, ref: Mapping[str, str], namespace: str) -> Json | None:
+    in_sets = ref["group"] == SETS_GROUP
+    cluster, own = (CLUSTER_ISSUER_SETS, ISSUER_SETS) if in_sets else (CLUSTER_ISSUERS, ISSUERS)
     try:
-        if ref["kind"] == "ClusterIssuerSet":
-            return await get_or_none(client, CLUSTER_ISSUER_SETS, ref["name"])
-        return await get_or_none(client, ISSUER_SETS, ref["name"], namespace)
+        return await get_or_none(
+            client, cluster if ref["kind"] == cluster.kind else own, ref["name"], namespace
+        )
     except errors.Forbidden:
-        # The request says what it waits for.
-        return None
+        if in_sets:
+            # The request says what it waits for.
+            return None
+        raise
 
 
 async def get_or_none(client: Client, kind: Kind[Json], name: str, namespace: str = "") -> Json | None:
@@ -112,6 +111,34 @@ async def get_or_none(client: Client, kind: Kind[Json], name: str, namespace: st
         return await client.get(kind, name, namespace)
     except errors.NotFound:
         return None
+
+
+async def add_condition(
+    client: Client, kind: Kind[Json], key: ObjectKey, make: Callable[[Json], Json | None]
+) -> Json:
+    """Set the condition that `make` returns for the object, in place of any of its type, or nothing for None;
+    returns the object as it was. Raises `ApiError`."""
+    for attempt in range(_ATTEMPTS):
+        obj = await client.get(kind, key.name, key.namespace)
+        condition = make(obj)
+        if condition is None:
+            return obj
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        existing = (obj.get("status") or {}).get("conditions") or []
+        others = [item for item in existing if item.get("type") != condition["type"]]
+        patch = {
+            "metadata": {"resourceVersion": obj["metadata"]["resourceVersion"]},
+            "status": {"conditions": [*others, {**condition, "status": "True", "lastTransitionTime": now}]},
+        }
+        try:
+            await client.patch(kind, key.name, key.namespace, patch, subresource="status")
+        except errors.Conflict:
+            # A controller wrote at the same moment.
+            if attempt == _ATTEMPTS - 1:
+                raise
+        else:
+            return obj
+    raise AssertionError("the last attempt returns or raises")
 
 
 def current_request(certificate: Json, requests: list[Json]) -> Json | None:

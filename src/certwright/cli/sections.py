@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from certwright.cli.format import age, at, from_now, lines_of, parse_time, sentence
+from certwright.cli.format import age, at, lines_of, parse_time, sentence, when
 
 Json = Mapping[str, Any]
 _INDENT = "  "
@@ -27,6 +27,11 @@ def section(title: str, lines: Sequence[str]) -> list[str]:
     return ["", title, *indented(lines)] if lines else []
 
 
+def headline(what: str, cause: str, advice: str) -> list[str]:
+    """The first lines about an object: its state, and what to do, if anything."""
+    return [f"{what}: {cause}.", *([f"What to do: {advice}."] if advice else [])]
+
+
 def metadata_fields(obj: Json, now: datetime) -> list[tuple[str, str]]:
     """Name, namespace, labels, annotations, owner, creation."""
     metadata = obj.get("metadata") or {}
@@ -36,7 +41,7 @@ def metadata_fields(obj: Json, now: datetime) -> list[tuple[str, str]]:
     return [
         ("Name", str(metadata.get("name", ""))),
         ("Namespace", str(metadata.get("namespace", ""))),
-        ("Created", f"{at(created)} ({from_now(created, now)})" if created else ""),
+        ("Created", when(created, now)),
         ("Being deleted since", at(deleted) if deleted else ""),
         ("Finalizers", ", ".join(metadata.get("finalizers") or [])),
         ("Belongs to", ", ".join(owners)),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import Any
 
 import click
@@ -14,11 +13,11 @@ from certwright.cli.diagnosis import is_true
 from certwright.cli.errors import AlreadyReported, report_error
 from certwright.cli.format import echo
 from certwright.cli.options import ServerOptions, asynchronous, namespaced_server_options
-from certwright.cli.related import REQUESTS
+from certwright.cli.related import REQUESTS, add_condition
 from certwright.kube.api import errors
+from certwright.kube.api.meta import ObjectKey
 
 Json = dict[str, Any]
-_ATTEMPTS = 5
 _TYPES = ("Approved", "Denied")
 # cmctl's reason, so that searches for it in conditions also find ours.
 _REASON = "KubectlCertManager"
@@ -62,52 +61,24 @@ async def decide(server: ServerOptions, names: tuple[str, ...], decision: Decisi
 
 
 async def _decide(here: Session, name: str, decision: Decision) -> bool:
-    words = f"certificaterequest {here.namespace}/{name}"
-    done = decision.type.lower()
+    words, done = f"certificaterequest {here.namespace}/{name}", decision.type.lower()
+
+    def make(request: Json) -> Json | None:
+        is_decided = any(is_true(request, kind) for kind in _TYPES)
+        return None if is_decided else msgspec.structs.asdict(decision)
+
     try:
-        for attempt in range(_ATTEMPTS):
-            request = await here.client.get(REQUESTS, name, here.namespace)
-            if (before := next((kind for kind in _TYPES if is_true(request, kind)), None)) is not None:
-                return _report_decision(words, before, decision)
-            patch = _mark(request, decision, datetime.now(UTC))
-            try:
-                await here.client.patch(REQUESTS, name, here.namespace, patch, subresource="status")
-            except errors.Conflict:
-                # A controller wrote at the same moment.
-                if attempt == _ATTEMPTS - 1:
-                    raise
-                continue
-            echo(f"{words} {done}")
-            return True
+        request = await add_condition(here.client, REQUESTS, ObjectKey(here.namespace, name), make)
     except errors.ApiError as error:
         report_error(f"{words}: {error}")
-    return False
-
-
-def _report_decision(words: str, before: str, decision: Decision) -> bool:
-    """Report a decided request: decisions are final, and repeating one is not an error."""
-    state = f"{words} is {before.lower()} already"
-    if before == decision.type:
-        echo(state)
-        return True
-    report_error(f"{state}, which is final; only a new request can be {decision.type.lower()}")
-    return False
-
-
-def _mark(request: Json, decision: Decision, now: datetime) -> Json:
-    """The merge patch that adds the condition; valid only for the resourceVersion that was read."""
-    condition = {
-        "type": decision.type,
-        "status": "True",
-        "reason": decision.reason,
-        "message": decision.message,
-        "lastTransitionTime": now.strftime("%Y-%m-%dT%H:%M:%SZ"),
-    }
-    existing = (request.get("status") or {}).get("conditions") or []
-    return {
-        "metadata": {"resourceVersion": request["metadata"]["resourceVersion"]},
-        "status": {"conditions": [*existing, condition]},
-    }
+        return False
+    before = next((kind for kind in _TYPES if is_true(request, kind)), None)
+    if before not in (None, decision.type):
+        report_error(f"{words} is {before.lower()} already, which is final; only a new request can be {done}")
+        return False
+    # Decisions are final, and repeating one is no error.
+    echo(f"{words} {done}" if before is None else f"{words} is {done} already")
+    return True
 
 
 @click.command(short_help="Allow certificate requests to be signed.")

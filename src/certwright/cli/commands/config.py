@@ -5,9 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
-import msgspec
 
-from certwright.cli import lazy
 from certwright.cli.configuration import (
     API_VERSION,
     COMMANDS,
@@ -19,6 +17,7 @@ from certwright.cli.configuration import (
     schema_of,
 )
 from certwright.cli.errors import AlreadyReported, report, report_error
+from certwright.cli.format import echo, print_content
 from certwright.cli.options import Folder
 
 _FILE = click.argument(
@@ -98,14 +97,14 @@ def show(*, file: Path, of: str) -> None:
       certwright config show ./certwright.yaml
     """
     files = _read(file, of)
-    click.echo(f"apiVersion: {API_VERSION}\nkind: {KIND}")
+    echo(f"apiVersion: {API_VERSION}\nkind: {KIND}")
     by_key: dict[str, list[Setting]] = {}
     for setting in files.settings:
         by_key.setdefault(setting.key, []).append(setting)
     for name, settings in by_key.items():
         for setting in settings:
-            click.echo(f"# {setting.path}, line {setting.line}")
-        click.echo(lazy.yaml_writer.write_yaml({name: _shown(files.keys[name], settings)}), nl=False)
+            echo(f"# {setting.path}, line {setting.line}")
+        print_content({name: _shown(files.keys[name], settings)}, "yaml")
 
 
 def _shown(key: Key, settings: list[Setting]) -> object:
@@ -122,5 +121,4 @@ def schema(*, of: str) -> None:
       certwright config schema
       certwright config schema --for controllers
     """
-    encoded = msgspec.json.format(msgspec.json.encode(schema_of(_context(of).command, of)), indent=2)
-    click.echo(encoded.decode())
+    print_content(schema_of(_context(of).command, of), "json")

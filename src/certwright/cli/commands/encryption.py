@@ -11,6 +11,7 @@ import msgspec
 
 from certwright.cli.access import Session, session
 from certwright.cli.errors import Failed
+from certwright.cli.format import print_content
 from certwright.cli.options import Folder, ServerOptions, asynchronous, server_options
 from certwright.kube.api.errors import ApiError, NotFound
 
@@ -48,7 +49,7 @@ async def status(*, server: ServerOptions, output: str | None) -> None:
     async with session(server) as here:
         state = await _request(here, "GET", _PATH)
     if output == "json":
-        click.echo(msgspec.json.format(msgspec.json.encode(state)).decode())
+        print_content(state, output)
         return
     for line in _lines(state):
         click.echo(line)

@@ -14,7 +14,7 @@ import msgspec
 from certwright.cli import lazy
 from certwright.cli.access import Session, session
 from certwright.cli.errors import AlreadyReported, report_error
-from certwright.cli.format import TABLE, ServerTable, aligned, echo, reference
+from certwright.cli.format import TABLE, ServerTable, aligned, echo, print_content, reference
 from certwright.cli.options import (
     ServerOptions,
     all_namespaces_option,
@@ -227,7 +227,7 @@ class _Getter(ABC):
 
     def __init__(self, here: Session, shown: _Shown) -> None:
         self._client = here.client
-        self._selector = shown.selector
+        self._shown = shown
         self._sort_by = shown.sort_by
         self.missing = False
 
@@ -252,8 +252,7 @@ class _Objects(_Getter):
 
     def __init__(self, here: Session, shown: _Shown) -> None:
         super().__init__(here, shown)
-        self._output = shown.output
-        self._form = shown.output.form
+        self._output, self._form = shown.output, shown.output.form
         self._revision = ""
         self._widths: list[int] = []
 
@@ -277,7 +276,7 @@ class _Objects(_Getter):
 
     async def _fetch(self, target: Target) -> list[Json]:
         if not target.names:
-            listing = await self._client.list(target.kind, target.namespace, labels=self._selector)
+            listing = await self._client.list(target.kind, target.namespace, labels=self._shown.selector)
             self._revision = listing.resource_version
             return listing.items
         objects = []
@@ -299,17 +298,15 @@ class _Objects(_Getter):
     def _print(self, content: Json) -> None:
         if self._output.render is not None:
             click.echo(self._output.render(content))
-        elif self._form == "json":
-            echo(msgspec.json.format(msgspec.json.encode(content), indent=2).decode())
         else:
-            click.echo(lazy.yaml_writer.write_yaml(content), nl=False)
+            print_content(content, self._form)
 
     async def follow(self, target: Target) -> None:
         watch = self._client.watch(
             target.kind,
             target.namespace,
             resource_version=self._revision,
-            labels=self._selector,
+            labels=self._shown.selector,
             fields=self._fields(target),
         )
         async with aclosing(watch):
@@ -323,7 +320,8 @@ class _Objects(_Getter):
         elif self._output.columns:
             self._print_rows([obj])
         elif self._form == "yaml":
-            click.echo("---\n" + lazy.yaml_writer.write_yaml(obj), nl=False)
+            echo("---")
+            print_content(obj, "yaml")
         else:
             self._print(obj)
 
@@ -360,10 +358,6 @@ class _Tables(_Getter):
 
     def __init__(self, here: Session, shown: _Shown) -> None:
         super().__init__(here, shown)
-        self._wide = shown.output.form == "wide"
-        self._namespaces = shown.namespaces
-        self._several = shown.several
-        self._show_labels = shown.show_labels
         self._columns: list[Json] = []
         self._widths: list[int] = []
         self._revision = ""
@@ -387,7 +381,7 @@ class _Tables(_Getter):
 
     async def _tables(self, target: Target) -> list[Json]:
         if not target.names:
-            return [await self._request(target, "", {"labelSelector": self._selector})]
+            return [await self._request(target, "", {"labelSelector": self._shown.selector})]
         tables = []
         for name in target.names:
             try:
@@ -411,22 +405,22 @@ class _Tables(_Getter):
     def _extended(self, target: Target, table: Json) -> Json:
         if _has_dates(target):
             table = with_dates(table)
-        return with_labels(table) if self._show_labels else table
+        return with_labels(table) if self._shown.show_labels else table
 
     def _header(self, target: Target) -> list[str]:
-        namespaces = self._namespaces and target.kind.namespaced
+        namespaces = self._shown.namespaces and target.kind.namespaced
         return ServerTable({"columnDefinitions": self._columns}).header(
-            wide=self._wide, namespaces=namespaces
+            wide=self._shown.output.form == "wide", namespaces=namespaces
         )
 
     def _rows(self, target: Target, table: Json) -> list[list[str]]:
         shown = ServerTable({**table, "columnDefinitions": self._columns})
-        prefix = reference(target.kind, "") if self._several else ""
-        namespaces = self._namespaces and target.kind.namespaced
-        return shown.rows(wide=self._wide, namespaces=namespaces, prefix=prefix)
+        prefix = reference(target.kind, "") if self._shown.several else ""
+        namespaces = self._shown.namespaces and target.kind.namespaced
+        return shown.rows(wide=self._shown.output.form == "wide", namespaces=namespaces, prefix=prefix)
 
     def _print(self, rows: list[list[str]]) -> None:
-        lines, self._widths = aligned(rows, at_least=self._widths if not self._several else ())
+        lines, self._widths = aligned(rows, at_least=self._widths if not self._shown.several else ())
         for line in lines:
             echo(line)
 
@@ -444,7 +438,7 @@ class _Tables(_Getter):
         query = {
             "watch": "true",
             "resourceVersion": self._revision,
-            "labelSelector": self._selector,
+            "labelSelector": self._shown.selector,
             "fieldSelector": self._fields(target),
             "includeObject": self._include(target),
         }

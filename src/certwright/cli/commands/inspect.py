@@ -10,7 +10,7 @@ import click
 from certwright.cli import related, sections
 from certwright.cli.access import Session, session
 from certwright.cli.errors import Failed
-from certwright.cli.format import at, echo_lines, from_now, span
+from certwright.cli.format import at, echo_lines, from_now, span, when
 from certwright.cli.options import ServerOptions, asynchronous, namespaced_server_options
 from certwright.cli.resource_args import fetch, one_object
 from certwright.kube.api.core import SECRETS, Secret
@@ -84,7 +84,7 @@ def facts(leaf: CertificateFacts, now: datetime) -> list[str]:
             ("URIs", ", ".join(leaf.uris)),
             ("E-mail", ", ".join(leaf.email_addresses)),
             ("Other names", ", ".join(f"{name.oid}={name.utf8_value}" for name in leaf.other_names)),
-            ("Not before", f"{at(leaf.not_before)} ({from_now(leaf.not_before, now)})"),
+            ("Not before", when(leaf.not_before, now)),
             ("Not after", f"{at(leaf.not_after)} ({_left(leaf, now)})"),
             ("Lifetime", span(leaf.not_after - leaf.not_before)),
             ("Usages", ", ".join(leaf.usages)),

@@ -15,7 +15,7 @@ import msgspec
 from certwright.cli import related
 from certwright.cli.access import Session, session
 from certwright.cli.errors import Failed
-from certwright.cli.format import at, echo, from_now, lines_of, parse_time, span
+from certwright.cli.format import echo, lines_of, parse_time, print_content, span, when
 from certwright.cli.options import ServerOptions, asynchronous, namespaced_server_options
 from certwright.kit.rate_limit import Bucket, Rate, micros, moment_of
 from certwright.kube.client.rest import Client
@@ -105,7 +105,7 @@ async def command(
         shown = [row for row in shown if row.limit not in _MANY or row.is_used_up]
     shown.sort(key=lambda row: (row.server, -row.used / row.rate.count, row.limit, row.whose))
     if output == "json":
-        echo(msgspec.json.format(msgspec.json.encode([_as_json(row, now) for row in shown])).decode())
+        print_content([_as_json(row, now) for row in shown], output)
     elif not shown:
         echo("nothing that an ACME server limits has been used")
     else:
@@ -275,7 +275,7 @@ def _cells(row: Row, now: datetime) -> list[str]:
         "-" if row.is_learned else f"{row.used}/{row.rate.count}",
         "-" if row.is_learned else span(row.rate.window),
         str(row.waiting or "-"),
-        "now" if soon else f"{at(row.free_at)} ({from_now(row.free_at, now)})",
+        "now" if soon else when(row.free_at, now),
         used_by or "-",
     ]
 

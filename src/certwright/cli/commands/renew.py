@@ -18,15 +18,15 @@ from certwright.cli.options import (
     namespaced_server_options,
     selector_option,
 )
-from certwright.cli.related import CERTIFICATES, CHALLENGES, ORDERS
+from certwright.cli.related import CERTIFICATES, CHALLENGES, ORDERS, add_condition
 from certwright.cli.resource_args import Target, not_found
 from certwright.kube.api import errors
+from certwright.kube.api.meta import ObjectKey
 from certwright.resources.names import CERTIFICATE_NAME, NOT_BEFORE
 from certwright.resources.reasons import FINAL_STATES
 from certwright.resources.retry import parse_moment, read_retry, rfc3339
 
 Json = dict[str, Any]
-_ATTEMPTS = 5
 # cmctl's reason and message, so that searches for them in conditions and logs also find ours.
 _REASON = "ManuallyTriggered"
 _MESSAGE = "Certificate re-issuance manually triggered"
@@ -88,39 +88,30 @@ async def _renew(here: Session, namespace: str, name: str) -> bool:
     """Mark one certificate; returns whether that succeeded."""
     words = f"certificate {namespace}/{name}"
     try:
-        for attempt in range(_ATTEMPTS):
-            certificate = await here.client.get(CERTIFICATES, name, namespace)
-            # A running issuance may be in a backoff: the mark ends that too.
-            waits = is_true(certificate, "Issuing")
-            try:
-                await here.client.patch(
-                    CERTIFICATES, name, namespace, _mark(certificate, datetime.now(UTC)), subresource="status"
-                )
-            except errors.Conflict:
-                # A controller wrote at the same moment.
-                if attempt == _ATTEMPTS - 1:
-                    raise
-                continue
-            not_before = await _not_before(here, certificate) if waits else None
-            if not_before is not None:
-                report_warning(
-                    f"{words} waits until {rfc3339(not_before)}, the time that its issuer has named; renew "
-                    "does not override that"
-                )
-            else:
-                echo(f"{'Retrying' if waits else 'Renewing'} {words}")
-            if _replaces_ca(certificate):
-                report_warning(
-                    f"{words} is a CA and gets a new key: clients that have installed it refuse what it "
-                    "signs from now on, until they install the new one; spec.privateKey.rotationPolicy: "
-                    "Never keeps the key"
-                )
-            return True
+        certificate = await add_condition(here.client, CERTIFICATES, ObjectKey(namespace, name), _mark)
+        # A running issuance may be in a backoff: the mark ends that too.
+        waits = is_true(certificate, "Issuing")
+        not_before = await _not_before(here, certificate) if waits else None
     except errors.NotFound as error:
         report_error(not_found(error, Target(CERTIFICATES, namespace, (name,))))
+        return False
     except errors.ApiError as error:
         report_error(f"{words}: {error}")
-    return False
+        return False
+    if not_before is not None:
+        report_warning(
+            f"{words} waits until {rfc3339(not_before)}, the time that its issuer has named; renew does not "
+            "override that"
+        )
+    else:
+        echo(f"{'Retrying' if waits else 'Renewing'} {words}")
+    spec = certificate.get("spec") or {}
+    if spec.get("isCA") and (spec.get("privateKey") or {}).get("rotationPolicy") != "Never":
+        report_warning(
+            f"{words} is a CA and gets a new key: clients that have installed it refuse what it signs from "
+            "now on, until they install the new one; spec.privateKey.rotationPolicy: Never keeps the key"
+        )
+    return True
 
 
 async def _not_before(here: Session, certificate: Json) -> datetime | None:
@@ -153,29 +144,6 @@ async def _not_before(here: Session, certificate: Json) -> datetime | None:
     return max((moment for moment in named if moment is not None and moment > now), default=None)
 
 
-def _replaces_ca(certificate: Json) -> bool:
-    """Whether the renewal makes a new key for a CA."""
-    spec = certificate.get("spec") or {}
-    return bool(spec.get("isCA")) and (spec.get("privateKey") or {}).get("rotationPolicy") != "Never"
-
-
-def _mark(certificate: Json, now: datetime) -> Json:
-    """The merge patch that sets Issuing=True; valid only for the resourceVersion that was read."""
-    metadata = certificate["metadata"]
-    others = [
-        item
-        for item in (certificate.get("status") or {}).get("conditions") or []
-        if item.get("type") != "Issuing"
-    ]
-    issuing = {
-        "type": "Issuing",
-        "status": "True",
-        "reason": _REASON,
-        "message": _MESSAGE,
-        "lastTransitionTime": now.strftime("%Y-%m-%dT%H:%M:%SZ"),
-        "observedGeneration": metadata.get("generation", 0),
-    }
-    return {
-        "metadata": {"resourceVersion": metadata["resourceVersion"]},
-        "status": {"conditions": [*others, issuing]},
-    }
+def _mark(certificate: Json) -> Json:
+    generation = certificate["metadata"].get("generation", 0)
+    return {"type": "Issuing", "reason": _REASON, "message": _MESSAGE, "observedGeneration": generation}

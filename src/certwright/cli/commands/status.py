@@ -24,7 +24,7 @@ from certwright.cli.diagnosis import (
     name_of,
     retry_of,
 )
-from certwright.cli.format import StatusView, at, echo_lines, from_now, parse_time, print_content, sentence
+from certwright.cli.format import StatusView, echo_lines, parse_time, print_content, sentence, when
 from certwright.cli.options import ServerOptions, asynchronous, namespaced_server_options
 from certwright.cli.resource_args import fetch, one_object
 from certwright.kube.api import errors
@@ -56,11 +56,9 @@ def report(around: Around, events: list[Json], now: datetime) -> list[str]:
     """The lines of the diagnosis and of all objects behind it."""
     metadata = around.certificate["metadata"]
     diagnosis = diagnose(around, now)
-    lines = [f"Certificate {metadata.get('namespace', '')}/{metadata['name']}: {diagnosis.cause}."]
-    if diagnosis.advice:
-        lines.append(f"What to do: {diagnosis.advice}.")
+    what = f"Certificate {metadata.get('namespace', '')}/{metadata['name']}"
     return [
-        *lines,
+        *sections.headline(what, diagnosis.cause, diagnosis.advice),
         *sections.section("Certificate", _certificate(around, now)),
         *sections.section("Conditions", sections.conditions(around.certificate, now)),
         *sections.section("Request", _request(around, diagnosis, now)),
@@ -73,7 +71,7 @@ def report(around: Around, events: list[Json], now: datetime) -> list[str]:
 
 
 def _certificate(around: Around, now: datetime) -> list[str]:
-    obj = around.certificate
+    obj, record = around.certificate, retry_of(around.certificate)
     spec, status = obj.get("spec") or {}, obj.get("status") or {}
     names = [*(spec.get("dnsNames") or []), *(spec.get("ipAddresses") or []), *(spec.get("uris") or [])]
     names += spec.get("emailAddresses") or []
@@ -83,12 +81,12 @@ def _certificate(around: Around, now: datetime) -> list[str]:
             ("Names", ", ".join(names)),
             ("CA", _is_ca(around)),
             ("Revision", str(status.get("revision") or "")),
-            ("Not before", _when(status.get("notBefore"), now)),
-            ("Not after", _when(status.get("notAfter"), now)),
-            ("Renews at", _when(status.get("renewalTime"), now)),
-            ("Last failure", _when(status.get("lastFailureTime"), now)),
+            ("Not before", when(parse_time(status.get("notBefore")), now)),
+            ("Not after", when(parse_time(status.get("notAfter")), now)),
+            ("Renews at", when(parse_time(status.get("renewalTime")), now)),
+            ("Last failure", when(parse_time(status.get("lastFailureTime")), now)),
             ("Failed attempts", str(status.get("failedIssuanceAttempts") or "")),
-            ("Next attempt", _next_attempt(obj, now)),
+            ("Next attempt", when(record.next_attempt if record is not None else None, now)),
         ]
     )
 
@@ -121,18 +119,6 @@ def _is_ca_certificate(certificate: bytes) -> bool:
             constraints = der.read(der.read(value.content)[0].content)
             return bool(constraints) and constraints[0].tag == _BOOLEAN
     return False
-
-
-def _next_attempt(obj: Any, now: datetime) -> str:
-    """The next attempt by the retry record, while there is a wait."""
-    record = retry_of(obj)
-    moment = record.next_attempt if record is not None else None
-    return f"{at(moment)} ({from_now(moment, now)})" if moment else ""
-
-
-def _when(value: Any, now: datetime) -> str:
-    moment = parse_time(value)
-    return f"{at(moment)} ({from_now(moment, now)})" if moment else ""
 
 
 def _request(around: Around, diagnosis: Diagnosis, now: datetime) -> list[str]:
@@ -216,14 +202,9 @@ def as_json(around: Around, events: list[Json], now: datetime) -> Json:
     """The status as JSON; docs/commands.md documents every key."""
     certificate, diagnosis = around.certificate, diagnose(around, now)
     spec, status = certificate.get("spec") or {}, certificate.get("status") or {}
-    ready, record = condition(certificate, "Ready"), retry_of(certificate)
+    record = retry_of(certificate)
     return {
-        "kind": "Certificate",
-        "name": name_of(certificate),
-        "namespace": certificate["metadata"].get("namespace", ""),
-        "ready": ready.get("status") == "True",
-        "reason": ready.get("reason", ""),
-        "message": ready.get("message", ""),
+        **issuer_status.readiness({**certificate, "kind": "Certificate"}),
         "diagnosis": diagnosis.cause,
         "advice": diagnosis.advice,
         "issuing": is_true(certificate, "Issuing"),

@@ -23,9 +23,9 @@ from certwright.cli.diagnosis import condition
 from certwright.cli.errors import report_warning
 from certwright.cli.format import reference, sentence
 from certwright.cli.importing.model import Account, Challenge, Imported, Installation, Json, Pair
-from certwright.cli.related import CERTIFICATES, CLUSTER_ISSUERS, ISSUERS, SECRETS
+from certwright.cli.related import CERTIFICATES, CLUSTER_ISSUERS, ISSUERS, SECRETS, get_or_none
 from certwright.kube.api import core
-from certwright.kube.api.errors import ApiError, NotFound, Unauthorized, Unreachable
+from certwright.kube.api.errors import ApiError, Unauthorized, Unreachable
 from certwright.kube.api.kinds import Kind
 from certwright.kube.client.rest import Client
 from certwright.kube.util.clock import Clock
@@ -405,10 +405,7 @@ async def _refusal(client: Client, desired: Json) -> str:
 
 async def _existing(client: Client, desired: Json) -> Json | None:
     metadata = desired["metadata"]
-    try:
-        return await client.get(_kind(desired), metadata["name"], metadata.get("namespace", ""))
-    except NotFound:
-        return None
+    return await get_or_none(client, _kind(desired), metadata["name"], metadata.get("namespace", ""))
 
 
 async def _create(client: Client, desired: Json) -> None:
