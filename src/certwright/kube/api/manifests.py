@@ -197,7 +197,7 @@ def _json_values(text: str) -> Iterator[Loaded]:
         line += text.count("\n", at, match.end())
         value, at = _json.raw_decode(text, match.end())
         _check_depth(value)
-        yield Loaded(value, line, {})
+        yield Loaded(value, line)
         line += text.count("\n", match.end(), at)
 
 

@@ -57,12 +57,13 @@ class YamlError(ValueError):
 
 
 class Loaded(msgspec.Struct, frozen=True):
-    """One document: its value, where it begins, and where each mapping (by `id`) and each of its keys is."""
+    """One document: its value, where it begins, and, of YAML, where each mapping (by `id`) and each of its
+    keys is."""
 
     content: Any
     line: int
-    lines: dict[int, int]
-    key_lines: dict[tuple[int, str], int]
+    lines: dict[int, int] = {}
+    key_lines: dict[tuple[int, str], int] = {}
 
 
 class _Open(msgspec.Struct):
