@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from conformance.kinds import INTEGER, STRING, Json, an_object, crd
+from conformance.kinds import INTEGER, STRING, Json, a_list, an_object, crd
 
 
 def _text(length: int, **more: object) -> Json:
@@ -250,13 +250,7 @@ SPEC: Json = {
         tm={"type": "object", "maxProperties": 3, "additionalProperties": text(3)},
         s=text(5) | rules("self.startsWith('x')", "size(self) <= size(oldSelf)"),
         m={"type": "object", "maxProperties": 5, "additionalProperties": {"type": "object", **_COUNTED}},
-        lm={
-            "type": "array",
-            "maxItems": 5,
-            "x-kubernetes-list-type": "map",
-            "x-kubernetes-list-map-keys": ["k"],
-            "items": {"type": "object", "required": ["k"], **_COUNTED},
-        },
+        lm=a_list({"type": "object", "required": ["k"], **_COUNTED}, "map", ["k"], maxItems=5),
         at={"type": "array", "maxItems": 5, "items": text(5) | rules("self != 'no'")},
         opt2=text(5) | rules({"rule": "oldSelf.hasValue() || self == 'new'", "optionalOldSelf": True}),
         num=INTEGER | rules("self < 10", "self >= oldSelf"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 Json = dict[str, Any]
@@ -16,6 +17,13 @@ INTEGER: Json = {"type": "integer"}
 def an_object(**properties: Json) -> Json:
     """The schema of an object with these properties."""
     return {"type": "object", "properties": properties}
+
+
+def a_list(items: Any, list_type: str = "", keys: Sequence[str] = (), **words: Any) -> Json:
+    """The schema of a list; `keys` are those of a list of the type `map`."""
+    typed = {"x-kubernetes-list-type": list_type} if list_type else {}
+    keyed = {"x-kubernetes-list-map-keys": list(keys)} if keys else {}
+    return {"type": "array", "items": items, **typed, **keyed, **words}
 
 
 def crd(
@@ -58,14 +66,11 @@ _WIDGET_SPEC: Json = {
         "code": {"type": "string", "pattern": "^[a-z]+$"},
         "since": {"type": "string", "format": "date-time"},
         "port": {"x-kubernetes-int-or-string": True},
-        "tags": {"type": "array", "items": STRING, "x-kubernetes-list-type": "set", "maxItems": 4},
-        "args": {"type": "array", "items": STRING, "x-kubernetes-list-type": "atomic"},
-        "words": {"type": "array", "items": STRING},
-        "parts": {
-            "type": "array",
-            "x-kubernetes-list-type": "map",
-            "x-kubernetes-list-map-keys": ["name"],
-            "items": {
+        "tags": a_list(STRING, "set", maxItems=4),
+        "args": a_list(STRING, "atomic"),
+        "words": a_list(STRING),
+        "parts": a_list(
+            {
                 "type": "object",
                 "required": ["name"],
                 "properties": {
@@ -74,7 +79,9 @@ _WIDGET_SPEC: Json = {
                     "labels": {"type": "object", "additionalProperties": STRING},
                 },
             },
-        },
+            "map",
+            ["name"],
+        ),
         "limits": {"type": "object", "additionalProperties": {"type": "integer"}},
         "whole": {
             "type": "object",
@@ -111,16 +118,11 @@ _WIDGET_STATUS: Json = {
         "ready": {"type": "boolean"},
         "replicas": {"type": "integer"},
         "selector": STRING,
-        "conditions": {
-            "type": "array",
-            "x-kubernetes-list-type": "map",
-            "x-kubernetes-list-map-keys": ["type"],
-            "items": {
-                "type": "object",
-                "required": ["type", "status"],
-                "properties": {"type": STRING, "status": STRING, "message": STRING},
-            },
-        },
+        "conditions": a_list(
+            an_object(type=STRING, status=STRING, message=STRING) | {"required": ["type", "status"]},
+            "map",
+            ["type"],
+        ),
     },
 }
 WIDGETS = crd(
@@ -185,15 +187,9 @@ RULES = crd(
                     "maxLength": 30,
                     "x-kubernetes-validations": [{"rule": "self == oldSelf", "message": "is immutable"}],
                 },
-                "items": {
-                    "type": "array",
-                    "maxItems": 5,
-                    "items": {
-                        "type": "object",
-                        "properties": {"n": INTEGER},
-                        "x-kubernetes-validations": [{"rule": "self.n > 0"}],
-                    },
-                },
+                "items": a_list(
+                    an_object(n=INTEGER) | {"x-kubernetes-validations": [{"rule": "self.n > 0"}]}, maxItems=5
+                ),
             },
         }
     ),
@@ -222,7 +218,7 @@ TWINS["spec"]["versions"].append(
 )
 """In two served versions without conversion, one of them deprecated, and one that is not served."""
 
-_ITEM = an_object(name=STRING, note=STRING, tags={"type": "array", "items": STRING})
+_ITEM = an_object(name=STRING, note=STRING, tags=a_list(STRING))
 _PORT: Json = {
     "type": "object",
     "required": ["port"],
@@ -238,14 +234,9 @@ _OWNED_SPEC = an_object(
     number=INTEGER,
     mixed={"x-kubernetes-int-or-string": True},
     either={"x-kubernetes-preserve-unknown-fields": True},
-    names={"type": "array", "items": STRING, "x-kubernetes-list-type": "set"},
-    whole={"type": "array", "items": _ITEM},
-    ports={
-        "type": "array",
-        "items": _PORT,
-        "x-kubernetes-list-type": "map",
-        "x-kubernetes-list-map-keys": ["port", "protocol"],
-    },
+    names=a_list(STRING, "set"),
+    whole=a_list(_ITEM),
+    ports=a_list(_PORT, "map", ["port", "protocol"]),
     map={"type": "object", "additionalProperties": STRING},
     maps={"type": "object", "additionalProperties": an_object(x=STRING, y=INTEGER)},
     block={"type": "object", "x-kubernetes-map-type": "atomic", "properties": {"x": STRING, "y": STRING}},
@@ -260,12 +251,7 @@ _OWNED_SPEC = an_object(
 _OWNED_STATUS = an_object(
     phase=STRING,
     replicas={"type": "integer", "format": "int32"},
-    conditions={
-        "type": "array",
-        "items": an_object(type=STRING, status=STRING) | {"required": ["type"]},
-        "x-kubernetes-list-type": "map",
-        "x-kubernetes-list-map-keys": ["type"],
-    },
+    conditions=a_list(an_object(type=STRING, status=STRING) | {"required": ["type"]}, "map", ["type"]),
 )
 OWNED = crd(
     "owneds",

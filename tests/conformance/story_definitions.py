@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from conformance.compare import story
-from conformance.kinds import CRDS, STRING, Json, an_object, collection, crd
+from conformance.kinds import CRDS, STRING, Json, a_list, an_object, collection, crd
 from conformance.peers import Caller
 from conformance.servers import until, until_gone, until_served
 
@@ -36,14 +36,6 @@ def edited(*path: str | int, value: Any) -> Json:
     else:
         inside[path[-1]] = value
     return made
-
-
-def _listing(items: Any, **words: Any) -> Json:
-    return {
-        "type": "array",
-        "items": items,
-        **{f"x-kubernetes-{word.replace('_', '-')}": value for word, value in words.items()},
-    }
 
 
 @story
@@ -199,8 +191,8 @@ _FIELDS: tuple[Any, ...] = (
     {"type": "strin"},
     {"type": "null"},
     {"type": "array"},
-    _listing({}),
-    _listing([STRING]),
+    a_list({}),
+    a_list([STRING]),
     {"type": "string", "$ref": "#/x", "id": "x", "definitions": {"a": {}}},
     {"type": "object", "patternProperties": {"a": {}}, "dependencies": {"a": ["b"]}, "additionalItems": True},
     {"type": "string", "pattern": "a("},
@@ -236,27 +228,27 @@ _FIELDS: tuple[Any, ...] = (
     {"type": "object", "additionalProperties": {}},
     {"type": "string", "x-kubernetes-list-type": "set"},
     {"x-kubernetes-list-type": "set"},
-    _listing(STRING, list_type="xx"),
-    _listing({"type": "object"}, list_type="map"),
-    _listing(STRING, list_type="map", list_map_keys=["k"]),
-    _listing(_KEYED, list_type="map", list_map_keys=["k", "z"]),
-    _listing({**_KEYED, "required": ["k"]}, list_type="map", list_map_keys=["k", "k"]),
-    _listing({**_KEYED, "required": ["k"], "nullable": True}, list_type="map", list_map_keys=["k"]),
-    _listing({**_KEYED, "properties": {"k": {"type": "object"}}}, list_type="map", list_map_keys=["k"]),
-    _listing(
+    a_list(STRING, list_type="xx"),
+    a_list({"type": "object"}, list_type="map"),
+    a_list(STRING, list_type="map", keys=["k"]),
+    a_list(_KEYED, list_type="map", keys=["k", "z"]),
+    a_list({**_KEYED, "required": ["k"]}, list_type="map", keys=["k", "k"]),
+    a_list({**_KEYED, "required": ["k"], "nullable": True}, list_type="map", keys=["k"]),
+    a_list({**_KEYED, "properties": {"k": {"type": "object"}}}, list_type="map", keys=["k"]),
+    a_list(
         {**_KEYED, "properties": {"k": {"type": "string", "nullable": True, "default": "x"}}},
         list_type="map",
-        list_map_keys=["k"],
+        keys=["k"],
     ),
-    _listing(_KEYED, list_map_keys=["k"]),
-    _listing(_KEYED, list_type="set", list_map_keys=["k"]),
+    a_list(_KEYED, keys=["k"]),
+    a_list(_KEYED, list_type="set", keys=["k"]),
     {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"]},
-    _listing({**STRING, "nullable": True}, list_type="set"),
-    _listing(_KEYED, list_type="set"),
-    _listing({**_KEYED, "x-kubernetes-map-type": "granular"}, list_type="set"),
-    _listing({**_KEYED, "x-kubernetes-map-type": "atomic"}, list_type="set"),
-    _listing(_listing(STRING, list_type="set"), list_type="set"),
-    {**_listing(STRING), "uniqueItems": True},
+    a_list({**STRING, "nullable": True}, list_type="set"),
+    a_list(_KEYED, list_type="set"),
+    a_list({**_KEYED, "x-kubernetes-map-type": "granular"}, list_type="set"),
+    a_list({**_KEYED, "x-kubernetes-map-type": "atomic"}, list_type="set"),
+    a_list(a_list(STRING, list_type="set"), list_type="set"),
+    {**a_list(STRING), "uniqueItems": True},
     {"type": "string", "x-kubernetes-map-type": "atomic"},
     {"x-kubernetes-map-type": "atomic"},
     {"type": "object", "x-kubernetes-map-type": "x"},
@@ -273,7 +265,7 @@ _FIELDS: tuple[Any, ...] = (
     {"type": "object", "properties": {"x": STRING}, "anyOf": [{"properties": {"x": {"minLength": 1}}}]},
     {"type": "object", "anyOf": [{"additionalProperties": {"minLength": 1}}]},
     {"type": "object", "anyOf": [{"properties": {"metadata": {}}, "items": {"minimum": 1}}]},
-    {**_listing(STRING), "allOf": [{"items": {"pattern": "a("}}]},
+    {**a_list(STRING), "allOf": [{"items": {"pattern": "a("}}]},
     {**STRING, "default": 5},
     {**STRING, "default": "a"},
     {**STRING, "default": None},
@@ -297,8 +289,8 @@ _FIELDS: tuple[Any, ...] = (
         _PRESERVE: True,
         "default": {"kind": "Pod", "apiVersion": "v1", "metadata": {"name": 5}},
     },
-    {**_listing({**STRING, "default": "x"}), "default": ["a"]},
-    {**_listing(STRING), "maxItems": 1, "default": ["a", "b"]},
+    {**a_list({**STRING, "default": "x"}), "default": ["a"]},
+    {**a_list(STRING), "maxItems": 1, "default": ["a", "b"]},
 )
 _ROOTS: tuple[tuple[tuple[str | int, ...], Any], ...] = (
     ((*ROOT, "type"), ...),

@@ -5,7 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 from conformance.compare import story
-from conformance.kinds import CRDS, INTEGER, STRING, Json, an_object, crd, in_namespace, owned, twin, widget
+from conformance.kinds import (
+    CRDS,
+    INTEGER,
+    STRING,
+    Json,
+    a_list,
+    an_object,
+    crd,
+    in_namespace,
+    owned,
+    twin,
+    widget,
+)
 from conformance.peers import Caller
 from conformance.servers import until_gone, until_judged, until_served
 from conformance.story_apply import lay, owneds
@@ -302,27 +314,25 @@ async def the_status_is_applied(c: Caller) -> None:
 _FIRST = an_object(
     spec=an_object(
         gone=STRING,
-        list={"type": "array", "items": STRING},
-        set={"type": "array", "items": STRING, "x-kubernetes-list-type": "set"},
+        list=a_list(STRING),
+        set=a_list(STRING, "set"),
         map={"type": "object", "additionalProperties": STRING},
         block={"type": "object", "x-kubernetes-map-type": "atomic", "properties": {"x": STRING, "y": STRING}},
-        items={
-            "type": "array",
-            "x-kubernetes-list-type": "map",
-            "x-kubernetes-list-map-keys": ["name"],
-            "items": an_object(name=STRING, note=STRING, key={"type": "string", "default": "k"})
-            | {"required": ["name"]},
-        },
+        items=a_list(
+            an_object(name=STRING, note=STRING, key=STRING | {"default": "k"}) | {"required": ["name"]},
+            "map",
+            ["name"],
+        ),
         kind=STRING,
     )
 )
 _SECOND = an_object(
     spec=an_object(
-        list={"type": "array", "items": STRING, "x-kubernetes-list-type": "set"},
-        set={"type": "array", "items": STRING},
+        list=a_list(STRING, "set"),
+        set=a_list(STRING),
         map={"type": "object", "x-kubernetes-map-type": "atomic", "additionalProperties": STRING},
         block={"type": "object", "properties": {"x": STRING, "y": STRING}},
-        items={"type": "array", "items": an_object(name=STRING, note=STRING, key=STRING)},
+        items=a_list(an_object(name=STRING, note=STRING, key=STRING)),
         kind=INTEGER,
     )
 )

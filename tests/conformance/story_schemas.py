@@ -4,19 +4,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
 
 from conformance.compare import story
-from conformance.kinds import CRDS, INTEGER, STRING, Json, an_object, collection, crd
+from conformance.kinds import CRDS, INTEGER, STRING, Json, a_list, an_object, collection, crd
 from conformance.peers import Caller
 from conformance.servers import until, until_gone, until_served
 
 _PRESERVE: Json = {"x-kubernetes-preserve-unknown-fields": True}
 _EMBEDDED: Json = {"type": "object", "x-kubernetes-embedded-resource": True}
-
-
-def _list(items: Json, **more: Any) -> Json:
-    return {"type": "array", "items": items, **more}
 
 
 @asynccontextmanager
@@ -58,18 +53,19 @@ _SHAPES = crd(
                     "type": "object",
                     "additionalProperties": {"type": "object", "additionalProperties": STRING},
                 },
-                lists={"type": "object", "additionalProperties": _list(an_object(a=STRING))},
-                two=_list(_list(INTEGER)),
-                sets=_list(
+                lists={"type": "object", "additionalProperties": a_list(an_object(a=STRING))},
+                two=a_list(a_list(INTEGER)),
+                sets=a_list(
                     {**an_object(a=STRING), "x-kubernetes-map-type": "atomic"},
-                    **{"x-kubernetes-list-type": "set"},
+                    list_type="set",
                 ),
-                keyed=_list(
+                keyed=a_list(
                     {
                         **an_object(a={"type": "string", "default": "x"}, b={"type": "integer"}, c=STRING),
                         "required": ["b"],
                     },
-                    **{"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["a", "b"]},
+                    list_type="map",
+                    keys=["a", "b"],
                 ),
                 few={
                     "type": "object",
@@ -77,7 +73,7 @@ _SHAPES = crd(
                     "minProperties": 1,
                     "maxProperties": 2,
                 },
-                some=_list(STRING, minItems=1, maxItems=2),
+                some=a_list(STRING, minItems=1, maxItems=2),
                 word={"type": "string", "minLength": 2, "maxLength": 3},
                 port={"x-kubernetes-int-or-string": True, "maximum": 10, "pattern": "^[a-z]+$"},
                 either={
@@ -109,7 +105,7 @@ _SHAPES = crd(
                         "spec": an_object(x=INTEGER),
                     },
                 },
-                resources=_list({**_EMBEDDED, **_PRESERVE}),
+                resources=a_list({**_EMBEDDED, **_PRESERVE}),
             ),
         }
     ),
@@ -299,10 +295,11 @@ _LOOSE = an_object(
     spec=an_object(
         word=STRING,
         number=INTEGER,
-        list=_list(an_object(name=STRING, text=STRING)),
-        keyed=_list(
+        list=a_list(an_object(name=STRING, text=STRING)),
+        keyed=a_list(
             {**an_object(name=STRING, text=STRING), "required": ["name"]},
-            **{"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
+            list_type="map",
+            keys=["name"],
         ),
         map={"type": "object", "additionalProperties": STRING},
         extra=STRING,
@@ -312,10 +309,11 @@ _STRICT = an_object(
     spec=an_object(
         word={**STRING, "maxLength": 3, "pattern": "^[a-z]+$"},
         number={**INTEGER, "maximum": 5},
-        list=_list(an_object(name=STRING, text={**STRING, "maxLength": 3}), maxItems=3),
-        keyed=_list(
+        list=a_list(an_object(name=STRING, text={**STRING, "maxLength": 3}), maxItems=3),
+        keyed=a_list(
             {**an_object(name=STRING, text={**STRING, "maxLength": 3}), "required": ["name", "text"]},
-            **{"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
+            list_type="map",
+            keys=["name"],
         ),
         map={"type": "object", "additionalProperties": {**STRING, "enum": ["a", "b"]}},
         more={**STRING, "default": "new"},
@@ -367,7 +365,7 @@ _LAMPS = crd(
     an_object(
         spec=an_object(n=INTEGER),
         status={
-            **an_object(phase={"type": "string", "default": "Unknown"}, n=INTEGER, words=_list(STRING)),
+            **an_object(phase={"type": "string", "default": "Unknown"}, n=INTEGER, words=a_list(STRING)),
             "default": {"words": ["a"]},
         },
     ),
@@ -413,8 +411,7 @@ async def the_default_of_a_list_may_repeat_items(c: Caller) -> None:
         ("map", keyed, [{"k": "a"}, {"k": "a"}]),
         ("atomic", STRING, ["a", "a"]),
     ):
-        keys = {"x-kubernetes-list-map-keys": ["k"]} if kind == "map" else {}
-        lists = _list(items, default=given, **{"x-kubernetes-list-type": kind}, **keys)
+        lists = a_list(items, kind, ["k"] if kind == "map" else (), default=given)
         await c.post(
             f"{CRDS}?dryRun=All", crd("lists", an_object(spec=an_object(l=lists)), group="lists.dev")
         )
