@@ -182,7 +182,7 @@ async def test_no_solver_is_made_that_the_flags_do_not_allow(tmp_path: Path, kin
     nothing = cast(Any, None)  # No webhook and no DNS host is asked.
     solvers = solver_factory.Solvers(AcmeOptions(), nothing, nothing, lambda: datetime.now(UTC))
     with pytest.raises(SolverNotAllowed, match=flag):
-        await solvers.means_of(use)
+        await solvers.make(use)
 
 
 @pytest.mark.parametrize("kind", ["exec", "webroot"])

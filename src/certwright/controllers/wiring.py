@@ -249,7 +249,7 @@ class Wiring:
             ChallengeTools(
                 origin=ChallengeOrigin(self.provenance, resolver.account_of, self._orders.described),
                 resolve_issuer=lambda challenge: resolver.find(challenge.spec.issuer_ref, challenge.metadata),
-                find_means=lookup.means_of,
+                find_solver=lookup.find,
                 circuit_gate=circuit_gate,
                 wake=self._adder("challenges"),
                 enqueue_order=(

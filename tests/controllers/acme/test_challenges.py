@@ -20,7 +20,6 @@ from certwright.acme.solvers.contract import NotYet, Ready, SolverError, Task
 from certwright.controllers.acme.challenge_queues import SlotRequest
 from certwright.controllers.acme.challenge_work import (
     Accepted,
-    Means,
     Prepared,
     Presented,
     Proven,
@@ -130,7 +129,7 @@ class Driver:
         )
         issuer = ResolvedIssuer(cast(IssuerView, object()), cast(ACMEIssuer, object()), cast(Any, client))
         solver = SimpleNamespace(present=self._part("present"), clean_up=self._part("clean_up"))
-        self.means = Means(cast(Any, solver), cast(Any, object()))
+        self.solver = cast(Any, solver), cast(Any, object())
         gate = SimpleNamespace(
             admit_continuation=lambda _: self._answer("admit_continuation"),
             is_hurried=lambda *_: self._answer("is_hurried", False),
@@ -147,7 +146,7 @@ class Driver:
         tools = ChallengeTools(
             origin=cast(Any, origin),
             resolve_issuer=self._part("", "issuer", issuer),
-            find_means=self._part("", "means", self.means),
+            find_solver=self._part("", "solver", self.solver),
             circuit_gate=cast(Any, gate),
             wake=lambda _: None,
             enqueue_order=(lambda _: self.log.append("notify")) if notifies else None,
@@ -175,7 +174,7 @@ class Driver:
             self.reconciler.slots.acquire(SlotRequest(other, "o", ("a.example.org", "HTTP-01")))
         memory = replace(self.reconciler._memories.of(self.challenge), failures=given.failures)
         if given.stage is not None:
-            made = Work(TASK, self.means, given.stage, asked_at=NOW - MINUTE)
+            made = Work(TASK, *self.solver, given.stage, asked_at=NOW - MINUTE)
             memory = replace(memory, work=dataclasses.replace(made, **given.work))
         self.reconciler._memories.keep(self.challenge, memory)
 
@@ -494,7 +493,7 @@ CASES: dict[str, tuple[Given, Did]] = {
                 stage,
                 {
                     "present": SolverError("no such zone"),
-                    "means": SolverError("no such zone"),
+                    "solver": SolverError("no such zone"),
                     "check": Ready(),
                 },
             ),

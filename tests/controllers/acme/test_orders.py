@@ -330,6 +330,7 @@ class Driver:
 PROVEN: dict[str, Any] = {"challenges": (challenge("a.example.org", "valid"),)}
 WAITING = tuple(challenge(f"{n}.example.org", "pending", f"reason {n}") for n in range(5))
 PROVES = {"reason": "0.example.org: reason 0"}
+PROOF = Announced(PROVES["reason"])
 FAILED: dict[str, Any] = {
     "challenges": (challenge("a.example.org", "invalid", "404"), challenge("b.example.org", "pending"))
 }
@@ -344,6 +345,8 @@ OMITTED = {
     "2": dataclasses.replace(authorization("pending", "b.example.org"), url="2"),
 }
 SLOW = Finalizing(NOW - HOUR, polls=30)
+SOME = "3.example.org: reason 3; 4.example.org: reason 4"
+MANY = "; ".join(f"{n}.example.org: reason {n}" for n in range(3)) + "; and 2 more"
 SAME = "the CA has this order for Order m/first, too; it is ordered again when that has ended"
 LIMIT = refused("rateLimited", status=429)
 OURS, THEIRS = (Pause(NOW + MINUTE, NOW, is_ours=is_ours) for is_ours in (True, False))
@@ -353,7 +356,7 @@ NEW = {"new_order": at_ca("pending")}
 PLACED = Did(
     "admit new_order fetch_authorization write placed ensure write",
     {**PLACEMENT, "authorizations": (READ,), **PROVES},
-    memory(Placed(), described=(READ,)),
+    memory(Placed(), described=(READ,), announced=PROOF),
 )
 ASKED = {names.ACME_ATTEMPTS: "2026-11-23T12:00:00Z"}
 
@@ -453,7 +456,7 @@ CASES: dict[str, tuple[Given, Did]] = {
     ),
     "an Order of a former version is at this server": (
         Given(PENDING, memory(Placed()), {}, FORMER),
-        Did("directory ensure write", PROVES, memory(Placed())),
+        Did("directory ensure write", PROVES, memory(Placed(), announced=PROOF)),
     ),
     # Unplaced.
     "a new one is placed": (Given(ca=NEW), PLACED),
@@ -512,7 +515,7 @@ CASES: dict[str, tuple[Given, Did]] = {
         Did(
             "fetch_authorization write ensure write",
             {"authorizations": (READ,), **PROVES},
-            memory(Placed(), described=(READ,)),
+            memory(Placed(), described=(READ,), announced=PROOF),
         ),
     ),
     "no solver fits": (
@@ -529,14 +532,14 @@ CASES: dict[str, tuple[Given, Did]] = {
     ),
     "Challenges are waited for": (
         placed(challenges=(*PROVEN["challenges"], *WAITING[3:]), announced=Announced("x")),
-        Did("ensure write", {"reason": "3.example.org: reason 3; 4.example.org: reason 4"}, memory(Placed())),
+        Did("ensure write", {"reason": SOME}, memory(Placed(), announced=Announced(SOME))),
     ),
     "many Challenges are waited for": (
         placed(challenges=WAITING),
         Did(
             "ensure write",
-            {"reason": "; ".join(f"{n}.example.org: reason {n}" for n in range(3)) + "; and 2 more"},
-            memory(Placed()),
+            {"reason": MANY},
+            memory(Placed(), announced=Announced(MANY)),
         ),
     ),
     "a Challenge has failed, and the order has expired": (
@@ -807,7 +810,7 @@ CASES: dict[str, tuple[Given, Did]] = {
     ),
     "it is asked again when the patience with its member ends": (
         placed(departure=NOW + MINUTE),
-        Did("ensure write", PROVES, memory(Placed()), NOW + MINUTE),
+        Did("ensure write", PROVES, memory(Placed(), announced=PROOF), NOW + MINUTE),
     ),
 }
 

@@ -163,7 +163,7 @@ async def check_of(solver: object) -> CheckSettings:
     use = SolverUse(solver=spec, issuer_kind="Issuer", get_secret=no_secret, secrets_in="default")
     options = AcmeOptions(dns01_nameservers=("192.0.2.1:53",), make_check=make_check)
     nothing = cast(Any, None)  # No webhook and no DNS host is asked.
-    await solver_factory.Solvers(options, nothing, nothing, lambda: datetime.now(UTC)).means_of(use)
+    await solver_factory.Solvers(options, nothing, nothing, lambda: datetime.now(UTC)).make(use)
     (settings,) = made
     return settings
 

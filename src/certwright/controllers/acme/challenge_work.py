@@ -40,16 +40,11 @@ _FIRST_CHECK_TIMEOUT_S = 1.5
 
 _log = logging.getLogger(__name__)
 
-FindMeans = Callable[[Challenge], Awaitable["Means"]]
+SolverAndCheck = tuple[contract.Solver, contract.Check | None]
+"""The solver and the self-check of one challenge; None: there is no self-check."""
+
+FindSolver = Callable[[Challenge], Awaitable[SolverAndCheck]]
 """Raises `SolverError` where the challenge cannot be answered."""
-
-
-@dataclass(frozen=True, slots=True)
-class Means:
-    """The solver and the self-check of one challenge; `check` None: there is no self-check."""
-
-    solver: contract.Solver
-    check: contract.Check | None = field(repr=False)
 
 
 class SolverUse(msgspec.Struct, frozen=True, kw_only=True):
@@ -108,7 +103,8 @@ class Work:
     was last asked for the authorization; None: this process has not compared the Challenge with the CA."""
 
     task: Task
-    means: Means = field(repr=False)
+    solver: contract.Solver = field(repr=False)
+    check: contract.Check | None = field(repr=False)
     stage: Stage = field(default_factory=Prepared)
     asked_at: datetime | None = None
     pause: Pause | None = None
@@ -237,17 +233,17 @@ async def with_account(task: Task, issuer: ResolvedIssuer) -> Task:
     return dataclasses.replace(task, account=kid, persistent=PersistentRecord(directory.caa_identities, kid))
 
 
-async def make_work(challenge: Challenge, issuer: ResolvedIssuer | None, find_means: FindMeans) -> Work:
+async def make_work(challenge: Challenge, issuer: ResolvedIssuer | None, find_solver: FindSolver) -> Work:
     """The initial state, also after a restart: nothing is known. Without `issuer` it is only fit to be
     cleaned up, because the proof is computed from the account's key, not from the object. Raises
     `SolverError` and `AcmeError`."""
-    means = await find_means(challenge)
-    return Work(await task_of(challenge, issuer), means)
+    solver, check = await find_solver(challenge)
+    return Work(await task_of(challenge, issuer), solver, check)
 
 
 def self_check(key: ObjectKey, work: Work, attempt: int) -> Callable[[], Awaitable[Ready | NotYet]]:
     """The self-check as a function that never raises and, at its first attempt, ends soon."""
-    check, task = work.means.check, work.task
+    check, task = work.check, work.task
     assert check is not None
     timeout_s = None if attempt else _FIRST_CHECK_TIMEOUT_S
 

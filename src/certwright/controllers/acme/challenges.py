@@ -36,7 +36,7 @@ from certwright.controllers.acme import waits
 from certwright.controllers.acme.challenge_queues import SelfChecks, ValidationSlots
 from certwright.controllers.acme.challenge_work import (
     Accepted,
-    FindMeans,
+    FindSolver,
     Memories,
     Prepared,
     Presented,
@@ -103,7 +103,7 @@ class ChallengeTools(msgspec.Struct, frozen=True, kw_only=True):
 
     origin: ChallengeOrigin
     resolve_issuer: Callable[[Challenge], Awaitable[ResolvedIssuer | Wait]]
-    find_means: FindMeans
+    find_solver: FindSolver
     circuit_gate: CircuitGate
     wake: Callable[[ObjectKey], None]
     enqueue_order: Callable[[Challenge], None] | None
@@ -162,7 +162,7 @@ class ChallengeReconciler:
                 if not isinstance(former.stage, Proven):
                     # The Challenge was deleted without our finalizer, because only this process presents it.
                     try:
-                        await former.means.solver.clean_up(former.task)
+                        await former.solver.clean_up(former.task)
                     except SolverError as error:
                         _log.warning("%s: the proof could not be removed: %s", key, error)
             if challenge is None:
@@ -252,7 +252,7 @@ class ChallengeReconciler:
         """Take the Challenge through the stages that are left. Raises `AcmeError`, `SolverError`."""
         status, work = challenge.status, self._memories.of(challenge).work
         if work is None:
-            work = await make_work(challenge, issuer, self._tools.find_means)
+            work = await make_work(challenge, issuer, self._tools.find_solver)
             self._memories.keep_work(challenge, work)
         # The previous process may have done more than it has written. And what this process has not read from
         # the CA itself may be from another author.
@@ -269,7 +269,7 @@ class ChallengeReconciler:
 
         stage = work.stage
         if isinstance(stage, Prepared):
-            await work.means.solver.present(work.task)
+            await work.solver.present(work.task)
             stage = self._enter(challenge, Presented(status.presented_at or self._now()))
         if isinstance(stage, Presented):
             if (waiting := await self._check(challenge, issuer, stage)) is not None:
@@ -308,7 +308,7 @@ class ChallengeReconciler:
         key, spec, now = challenge.metadata.key, challenge.spec, self._now()
         work = self._memories.work_of(challenge)
         patience = spec.solver.wait_instead_of_self_check
-        if patience is not None or work.means.check is None:
+        if patience is not None or work.check is None:
             until = stage.presented_at + parse_duration(patience or "0s")
             if now >= until:
                 return None
@@ -514,8 +514,8 @@ class ChallengeReconciler:
         """Run the solver's clean-up; return whether that is done. Errors are reported."""
         try:
             work = self._memories.of(challenge).work
-            work = work or await make_work(challenge, None, self._tools.find_means)
-            await work.means.solver.clean_up(work.task)
+            work = work or await make_work(challenge, None, self._tools.find_solver)
+            await work.solver.clean_up(work.task)
         except SolverError as error:
             # Only a process with other flags can have shown what is not allowed here: this process must not
             # keep the object.

@@ -9,14 +9,13 @@ from datetime import datetime
 from certwright.acme.protocol.errors import AcmeError, Refused
 from certwright.controllers.acme.clients import ResolvedIssuer
 from certwright.controllers.acme.waits import Wait
-from certwright.controllers.cache.shard_filter import owning_request
 from certwright.controllers.circuit_breaker import Hold
 from certwright.controllers.issuer_gate import Applicant, IssuerGate, applicant_of, signing_applicant
 from certwright.kube.api.meta import ObjectKey, controller_of
 from certwright.resources.acme import Challenge, Order
 from certwright.resources.causes import Cause
 from certwright.resources.request import CertificateRequest
-from certwright.resources.table import CERTIFICATE_SIGNING_REQUESTS
+from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATE_SIGNING_REQUESTS
 
 Admit = Callable[[Order, ResolvedIssuer, bool], Awaitable[Wait | None]]
 """Whether the CA's limits allow a new order now; a `Wait` until they do. The last argument: whether it names
@@ -103,8 +102,8 @@ class CircuitGate:
             return self._applicant_of(order) if order is not None else None
         if owner.kind == CERTIFICATE_SIGNING_REQUESTS.kind:
             return signing_applicant(waits.spec.issuer_ref, namespace, owner.name)
-        key = owning_request(waits)
-        request = self._get_request(key) if key is not None else None
+        is_request = owner.kind == CERTIFICATE_REQUESTS.kind
+        request = self._get_request(ObjectKey(namespace, owner.name)) if is_request else None
         # The Order of a request to a set names the member.
         return applicant_of(request, waits.spec.issuer_ref) if request is not None else None
 

@@ -383,8 +383,7 @@ class OrderReconciler:
         reasons = [f"{item.spec.dns_name}: {item.status.reason}" for item in waiting[:_MOST_REASONS]]
         if len(waiting) > _MOST_REASONS:
             reasons.append(f"and {len(waiting) - _MOST_REASONS} more")
-        self._memories.keep(order, replace(self._memory(order), announced=None))
-        return await self._hold(order, "; ".join(reasons))
+        return Wait("; ".join(reasons))
 
     # --- finalized ----------------------------------------------------------------------------------------
 
@@ -602,13 +601,9 @@ class OrderReconciler:
         if wait.is_brief or not announced.is_news(memory.announced, now):
             return Result(wake_at=wait.until)
         self._memories.keep(order, replace(memory, announced=announced))
-        return await self._hold(order, announced.text, wait.until)
-
-    async def _hold(self, order: Order, reason: str, until: datetime | None = None) -> Result:
-        """Wait with a written reason."""
-        state = shown_state(self._memory(order).stage) or order.status.state
-        await self._write(order, msgspec.structs.replace(order.status, reason=reason, state=state))
-        return Result(wake_at=until)
+        state = shown_state(memory.stage) or order.status.state
+        await self._write(order, msgspec.structs.replace(order.status, reason=announced.text, state=state))
+        return Result(wake_at=wait.until)
 
     def _memory(self, order: Order) -> Memory:
         return self._memories.of(order, self._now())

@@ -159,10 +159,11 @@ class Preflight:
             uid=order.metadata.uid,
         )
         try:
-            means = await self._lookup.make(self._lookup.use(solver, order.spec.issuer_ref, order.metadata))
+            use = self._lookup.use(solver, order.spec.issuer_ref, order.metadata)
+            instance, check = await self._lookup.make(use)
             task = await with_account(task, issuer)
-            if isinstance(means.solver, Verifiable):
-                await means.solver.verify_name(task)
+            if isinstance(instance, Verifiable):
+                await instance.verify_name(task)
         except SolverError as error:
             return _Problem(name, str(error), error.not_before)
         except AcmeError:
@@ -170,7 +171,7 @@ class Preflight:
             return None
         if solver.dns_persist01 is None or solver.wait_instead_of_self_check is not None:
             return None
-        return await _unseen(means.check, task, name)
+        return await _unseen(check, task, name)
 
 
 def _expected_solvers(order: Order, issuer: ResolvedIssuer) -> list[tuple[str, Solver]]:
@@ -250,14 +251,14 @@ class SolverVerification:
         if use.solver.dns01 is None:
             return None
         try:
-            means = await self._lookup.make(use)
+            solver, _ = await self._lookup.make(use)
         except SolverError as error:
             return SolverProblem(path, str(error))
-        if not isinstance(means.solver, Verifiable):
+        if not isinstance(solver, Verifiable):
             return None
         try:
             async with asyncio.timeout(_VERIFICATION_TAKES_S):
-                await means.solver.verify()
+                await solver.verify()
         except CredentialsRejected as error:
             return SolverProblem(path, str(error), retry_at=self._now() + _RETRY_REJECTED)
         except SolverError as error:

@@ -13,8 +13,8 @@ import msgspec
 
 from certwright.acme.protocol import challenges
 from certwright.acme.protocol.challenges import PersistentRecord
-from certwright.acme.solvers.contract import NotYet, Ready, SolverError, Task, Verifiable
-from certwright.controllers.acme.challenge_work import Means, SolverUse
+from certwright.acme.solvers.contract import Check, NotYet, Ready, SolverError, Task, Verifiable
+from certwright.controllers.acme.challenge_work import SolverAndCheck, SolverUse
 from certwright.controllers.acme.options import AcmeOptions
 from certwright.controllers.acme.order_challenges import choose
 from certwright.controllers.acme.preflight import offered_types
@@ -81,41 +81,44 @@ async def check_solver(check: SolverCheck, environment: Environment) -> None:
     use = SolverUse(solver=solver, issuer_kind=kind, get_secret=get_secret, secrets_in=check.secrets_in)
     servers = Servers(client, user_agent=environment.user_agent, policy=options.policy)
     try:
-        means = await Solvers(options, client, servers, environment.clock.now).means_of(use)
-        await _run(means, _task(check, solver, issuer), check, environment)
+        made = await Solvers(options, client, servers, environment.clock.now).make(use)
+        await _run(made, _task(check, solver, issuer), check, environment)
     except SolverError as error:
         raise SolverCheckFailed(str(error)) from error
     finally:
         await servers.close()
 
 
-async def _run(means: Means, task: Task, check: SolverCheck, environment: Environment) -> None:
-    if isinstance(means.solver, Verifiable) and (zone := await means.solver.verify_name(task)):
+async def _run(made: SolverAndCheck, task: Task, check: SolverCheck, environment: Environment) -> None:
+    solver, self_check = made
+    if isinstance(solver, Verifiable) and (zone := await solver.verify_name(task)):
         environment.report("zone", zone)
     if task.persistent is not None:
-        await _wait_until_seen(means, task, check, environment)
+        await _wait_until_seen(self_check, task, check, environment)
         return
     began = environment.clock.monotonic()
     try:
-        await means.solver.present(task)
+        await solver.present(task)
         environment.report("added", f"{_what(task)} after {_seconds(environment, began)}")
-        await _wait_until_seen(means, task, check, environment)
+        await _wait_until_seen(self_check, task, check, environment)
     except BaseException:
         # The first error is the one to report.
         with suppress(SolverError):
-            await means.solver.clean_up(task)
+            await solver.clean_up(task)
         raise
     began = environment.clock.monotonic()
-    await means.solver.clean_up(task)
+    await solver.clean_up(task)
     environment.report("removed", f"after {_seconds(environment, began)}")
 
 
-async def _wait_until_seen(means: Means, task: Task, check: SolverCheck, environment: Environment) -> None:
-    if means.check is None:
+async def _wait_until_seen(
+    self_check: Check | None, task: Task, check: SolverCheck, environment: Environment
+) -> None:
+    if self_check is None:
         return
     clock, wait_s = environment.clock, _FIRST_WAIT_S
     began = clock.monotonic()
-    while isinstance(outcome := await means.check.check(task), NotYet):
+    while isinstance(outcome := await self_check.check(task), NotYet):
         left_s = check.patience.total_seconds() - (clock.monotonic() - began)
         if left_s <= 0 or task.persistent is not None:
             raise SolverCheckFailed(f"not seen after {_seconds(environment, began)}: {outcome.reason}")

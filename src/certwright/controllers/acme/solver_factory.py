@@ -11,7 +11,7 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from certwright.acme.protocol import challenges
 from certwright.acme.solvers.addresses import parse_server
@@ -30,7 +30,7 @@ from certwright.acme.solvers.dns01.webhook import Webhook
 from certwright.acme.solvers.names import NameServers
 from certwright.acme.solvers.program import Program
 from certwright.acme.solvers.webroot import WebRoot, WebRoots
-from certwright.controllers.acme.challenge_work import Means, SolverUse
+from certwright.controllers.acme.challenge_work import SolverAndCheck, SolverUse
 from certwright.controllers.acme.dns_hosts import HOSTS, HostValues, host_of, settings_of
 from certwright.controllers.acme.options import NO_HTTP01_LISTENER, NO_TLSALPN01_LISTENER, AcmeOptions
 from certwright.controllers.acme.routes.solver import RouteCheck, Routes, RouteSolver
@@ -42,10 +42,6 @@ from certwright.kube.client.rest import Client
 from certwright.kube.util.http_messages import whole_body
 from certwright.resources import operator_policy
 from certwright.resources.solver import RFC2136DNS, DNS01Solver, HTTP01Solver
-
-if TYPE_CHECKING:
-    pass
-
 
 _UNKNOWN_CA = "have the machine's CA certificates updated, or add the API's CA to them"
 _VERSION = "v1alpha1"
@@ -77,7 +73,7 @@ class Solvers:
         self._webroots = WebRoots()
         self._asked: dict[tuple[str, ...], NameServers] = {}
 
-    async def means_of(self, use: SolverUse) -> Means:
+    async def make(self, use: SolverUse) -> SolverAndCheck:
         """The solver and the self-check. Raises `SolverError` with a sentence where none is
         possible: nothing listens, a Secret is missing, a value is invalid; `SolverNotAllowed` where the
         operator's flags do not allow it, regardless of the Challenge's author."""
@@ -110,7 +106,7 @@ class Solvers:
             check = AfterChange(solver, check)
         elif isinstance(solver, RouteSolver):
             check = RouteCheck(solver, check)
-        return Means(solver, check)
+        return solver, check
 
     def _http01(self, spec: HTTP01Solver, use: SolverUse) -> Solver:
         if spec.webroot is not None:

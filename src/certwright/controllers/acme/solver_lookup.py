@@ -26,7 +26,7 @@ from certwright.resources.references import IssuerReference
 from certwright.resources.solver import Solver
 
 if TYPE_CHECKING:
-    from certwright.controllers.acme.challenge_work import Means
+    from certwright.controllers.acme.challenge_work import SolverAndCheck
     from certwright.controllers.acme.solver_factory import Solvers
 
 
@@ -68,7 +68,7 @@ class SolverLookup:
         """The Services that lead to challenges; None: see `routes`."""
         return self.routes.services if self.routes is not None else None
 
-    async def means_of(self, challenge: Challenge) -> Means:
+    async def find(self, challenge: Challenge) -> SolverAndCheck:
         """The solver and the self-check. Raises `SolverError` where none is possible."""
         use = self.use(challenge.spec.solver, challenge.spec.issuer_ref, challenge.metadata)
         return await self.make(replace(use, challenge=challenge))
@@ -85,9 +85,9 @@ class SolverLookup:
             secrets_in=namespace,
         )
 
-    async def make(self, use: SolverUse) -> Means:
+    async def make(self, use: SolverUse) -> SolverAndCheck:
         """The solver and the self-check. Raises `SolverError` where none is possible."""
-        return await self._solvers.means_of(use)
+        return await self._solvers.make(use)
 
     @cached_property
     def _solvers(self) -> Solvers:
