@@ -11,13 +11,13 @@ from typing import Any, Protocol
 
 from certwright.controllers import table
 from certwright.controllers.acme import request_orders
-from certwright.controllers.acme.ari_poller import AriPoller, EarlyRenewalInfo
+from certwright.controllers.acme.ari_poller import AriPoller
 from certwright.controllers.acme.caa_gate import CaaGate
 from certwright.controllers.acme.challenges import ChallengeReconciler, ChallengeTools
 from certwright.controllers.acme.circuit_gate import CircuitGate
 from certwright.controllers.acme.clients import AcmeClients, AcmeRequests, ResolvedIssuer, creator_of
 from certwright.controllers.acme.issuer_resolution import IssuerResolver
-from certwright.controllers.acme.order_challenges import OrderChallenges, with_the_last
+from certwright.controllers.acme.order_challenges import OrderChallenges
 from certwright.controllers.acme.orders import OrderReconciler, OrderTools
 from certwright.controllers.acme.preflight import Preflight, SolverVerification
 from certwright.controllers.acme.provenance import ChallengeOrigin, Provenance
@@ -238,11 +238,10 @@ class Wiring:
                 circuit_gate=circuit_gate,
                 limited=self.ledgers.limited,
                 distrust=self._recheck,
-                downloaded=EarlyRenewalInfo(self.renewals, caches.requests.cache.get).poll,
+                downloaded=partial(self.renewals.poll_early, caches.requests.cache.get),
                 asks_to_leave=self._members.departure,
             ),
         )
-        enqueue_order = events.enqueues_order(caches, self._adder("orders"))
         self.challenges = ChallengeReconciler(
             caches.challenges,
             toolbox,
@@ -253,9 +252,7 @@ class Wiring:
                 circuit_gate=circuit_gate,
                 wake=self._adder("challenges"),
                 enqueue_order=(
-                    with_the_last(caches, self._is_proven, enqueue_order)
-                    if "orders" in self.enabled
-                    else None
+                    events.enqueues_order(caches, self._adder("orders")) if "orders" in self.enabled else None
                 ),
             ),
             options,

@@ -86,9 +86,23 @@ class AriPoller:
         if old is not None and new is None:
             self._answers.pop(old.metadata.uid, None)
 
-    async def poll_now(self, client: AcmeClient, uid: str, facts: CertificateFacts) -> None:
-        """Poll now, and keep the answer for the Certificate's next pass."""
-        await self._fetch(client, uid, facts, None)
+    async def poll_early(
+        self,
+        get_request: Callable[[ObjectKey], CertificateRequest | None],
+        order: Order,
+        resolved: ResolvedIssuer,
+        facts: CertificateFacts,
+    ) -> None:
+        """Poll about the certificate of an Order before it is stored, for a second at most: the answer goes
+        into the Certificate's own last write. `get_request` returns the request of that name."""
+        owner = owning_request(order)
+        request = get_request(owner) if owner is not None else None
+        certificate = controller_of(request.metadata) if request is not None else None
+        if certificate is None or resolved.spec.renewal_information_source == "None":
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_PATIENCE_S):
+                await self._fetch(resolved.client, certificate.uid, facts, None)
 
     async def close(self) -> None:
         """Ask no more."""
@@ -114,9 +128,9 @@ class AriPoller:
     async def _fetch(
         self, client: AcmeClient, uid: str, facts: CertificateFacts, before: ARIStatus | None
     ) -> None:
-
         identifier, now = certificate_id(facts), self._now().replace(microsecond=0)
-        if not identifier or self._is_not_offered(client):
+        not_offered_until = self._not_offered.get(client.directory_url)
+        if not identifier or (not_offered_until is not None and self._now() < not_offered_until):
             self._answers[uid] = RenewalAnswer(_fingerprint(facts), None)
             return
         try:
@@ -147,34 +161,6 @@ class AriPoller:
                 account=client.kid,
             )
         self._answers[uid] = RenewalAnswer(_fingerprint(facts), status)
-
-    def _is_not_offered(self, client: AcmeClient) -> bool:
-        until = self._not_offered.get(client.directory_url)
-        return until is not None and self._now() < until
-
-
-class EarlyRenewalInfo:
-    """Asks about a certificate before it is stored, so that the answer goes into the Certificate's own last
-    write. `get_request` returns the request of that name, None where it does not exist."""
-
-    def __init__(
-        self, renewals: AriPoller, get_request: Callable[[ObjectKey], CertificateRequest | None]
-    ) -> None:
-        self._renewals = renewals
-        self._get_request = get_request
-
-    async def poll(self, order: Order, resolved: ResolvedIssuer, facts: CertificateFacts) -> None:
-        """Ask about the certificate of that Order, for a second at most."""
-        owner = owning_request(order)
-        if owner is None or resolved.spec.renewal_information_source == "None":
-            return
-        request = self._get_request(owner)
-        certificate = controller_of(request.metadata) if request is not None else None
-        if certificate is None:
-            return
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_PATIENCE_S):
-                await self._renewals.poll_now(resolved.client, certificate.uid, facts)
 
 
 def _fingerprint(facts: CertificateFacts) -> bytes:

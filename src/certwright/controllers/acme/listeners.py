@@ -6,7 +6,6 @@ import errno
 import ipaddress
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import timedelta
 from pathlib import Path
 
 import msgspec
@@ -18,30 +17,23 @@ from certwright.acme.solvers.tlsalpn01 import Listener
 from certwright.controllers.acme.options import AcmeOptions, ClusterListener
 from certwright.kube.api import naming, yaml_codec
 from certwright.kube.api.meta import ObjectKey
-from certwright.resources.operator_policy import OperatorPolicy
 
 Address = tuple[str, int]
 """Host and port; an empty host is every address of this machine."""
 
 
-class AcmeSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The user's settings for ACME; names and meanings as cert-manager's flags where it has them."""
+class AcmeSettings(AcmeOptions, frozen=True, kw_only=True):
+    """The user's settings for ACME: those of the controllers, and those that `open_listeners` makes
+    the listeners and limits from."""
 
-    max_concurrent_challenges: int = 60
     http01_listen: Address | None = None
     http01_cluster_addresses: tuple[str, ...] = ()
     http01_cluster_service: str | None = None
     http01_labels: Mapping[str, str] = msgspec.field(default_factory=dict)
     http01_exact_paths: bool = True
-    http01_check_port: int = 80
-    http01_nameservers: tuple[str, ...] = ()
     tlsalpn01_listen: Address | None = None
     tlsalpn01_backend: Address | None = None
-    dns01_nameservers: tuple[str, ...] = ()
-    dns01_recursive_only: bool = False
-    dns01_check_period: timedelta = timedelta(seconds=10)
     limits_file: Path | None = None
-    policy: OperatorPolicy = msgspec.field(default_factory=OperatorPolicy)
 
 
 class CannotListen(Exception):
@@ -74,7 +66,8 @@ async def open_listeners(settings: AcmeSettings) -> Listeners:
     addresses, service = _cluster_addresses(settings), _cluster_service(settings)
     responder, cluster_listener = None, None
     if settings.http01_listen is not None:
-        responder, port = await _responder(settings.http01_listen)
+        responder = Responder()
+        port = await _listen(responder, "--http01-listen", settings.http01_listen)
         if addresses:
             cluster_listener = ClusterListener(
                 addresses=addresses,
@@ -83,24 +76,17 @@ async def open_listeners(settings: AcmeSettings) -> Listeners:
                 labels=settings.http01_labels,
                 path_type="Exact" if settings.http01_exact_paths else "ImplementationSpecific",
             )
-    try:
-        listener = await _listener(settings)
-    except CannotListen:
-        if responder is not None:
-            await responder.close()
-        raise
-    options = AcmeOptions(
-        max_concurrent_challenges=settings.max_concurrent_challenges,
-        http01_check_port=settings.http01_check_port,
-        http01_nameservers=settings.http01_nameservers,
-        dns01_nameservers=settings.dns01_nameservers,
-        dns01_recursive_only=settings.dns01_recursive_only,
-        dns01_check_period=settings.dns01_check_period,
-        responder=responder,
-        cluster_listener=cluster_listener,
-        listener=listener,
-        limits=limits,
-        policy=settings.policy,
+    listener = None
+    if settings.tlsalpn01_listen is not None:
+        listener = Listener(backend=settings.tlsalpn01_backend)
+        try:
+            await _listen(listener, "--tlsalpn01-listen", settings.tlsalpn01_listen)
+        except CannotListen:
+            if responder is not None:
+                await responder.close()
+            raise
+    options = msgspec.structs.replace(
+        settings, responder=responder, cluster_listener=cluster_listener, listener=listener, limits=limits
     )
     return Listeners(options, responder, listener)
 
@@ -151,33 +137,19 @@ def _cluster_service(settings: AcmeSettings) -> ObjectKey | None:
     return ObjectKey(namespace, name)
 
 
-async def _responder(address: Address) -> tuple[Responder, int]:
-    made = Responder()
-    try:
-        port = await made.listen(*address)
-    except OSError as error:
-        raise _cannot("--http01-listen", address, error) from error
-    return made, port
-
-
-async def _listener(settings: AcmeSettings) -> Listener | None:
-    if settings.tlsalpn01_listen is None:
-        return None
-    made = Listener(backend=settings.tlsalpn01_backend)
-    try:
-        await made.listen(*settings.tlsalpn01_listen)
-    except OSError as error:
-        raise _cannot("--tlsalpn01-listen", settings.tlsalpn01_listen, error) from error
-    return made
-
-
-def _cannot(flag: str, address: Address, error: OSError) -> CannotListen:
+async def _listen(server: Responder | Listener, flag: str, address: Address) -> int:
+    """Listen, and return the port."""
     host, port = address
-    why = "another program listens there" if error.errno == errno.EADDRINUSE else error.strerror or error
-    hint = "stop the program that has it, or choose another address"
-    if isinstance(error, PermissionError):
-        hint = "ports below 1024 need the right CAP_NET_BIND_SERVICE; or listen elsewhere and redirect to it"
-    return CannotListen(f"{flag}: cannot listen on {host or '*'}:{port}: {why}; {hint}")
+    try:
+        return await server.listen(host, port)
+    except OSError as error:
+        why = "another program listens there" if error.errno == errno.EADDRINUSE else error.strerror or error
+        hint = "stop the program that has it, or choose another address"
+        if isinstance(error, PermissionError):
+            hint = (
+                "ports below 1024 need the right CAP_NET_BIND_SERVICE; or listen elsewhere and redirect to it"
+            )
+        raise CannotListen(f"{flag}: cannot listen on {host or '*'}:{port}: {why}; {hint}") from error
 
 
 def _check_nameservers(flag: str, servers: tuple[str, ...], check: Callable[[str], object]) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from datetime import timedelta
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal
 
 import msgspec
 
@@ -26,7 +26,7 @@ from certwright.controllers.issuer_gate import (
 )
 from certwright.controllers.issuers import IssuerTools, SecretReader
 from certwright.controllers.requests.issuer_lister import IssuerState
-from certwright.controllers.requests.signing import ISSUED, ISSUED_EVENT
+from certwright.controllers.requests.signing import ISSUED, ISSUED_EVENT, NewEvent
 from certwright.issuers.contract import Failed, Pending, Signed, SigningRequest
 from certwright.issuers.table import ISSUERS, QUERIED_DIRECTLY, kind_of, verified
 from certwright.kube.api.core import SUBJECT_ACCESS_REVIEWS
@@ -78,14 +78,6 @@ _EVENT_REASONS: Final[Mapping[str, Mapping[str, str]]] = {
 
 _PROGRESS: Final = frozenset({"OrderPending", "IssuancePending"})
 """Reasons to wait that are no problem."""
-
-
-class NewEvent(NamedTuple):
-    """An Event about the request."""
-
-    type: Literal["Normal", "Warning"]
-    reason: str
-    message: str
 
 
 class Refused(Exception):
