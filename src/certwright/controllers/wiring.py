@@ -17,7 +17,7 @@ from certwright.controllers.acme.challenges import ChallengeReconciler, Challeng
 from certwright.controllers.acme.circuit_gate import CircuitGate
 from certwright.controllers.acme.clients import AcmeClients, AcmeRequests, ResolvedIssuer, creator_of
 from certwright.controllers.acme.issuer_resolution import IssuerResolver
-from certwright.controllers.acme.order_challenges import OrderChallenges
+from certwright.controllers.acme.order_challenges import OrderChallenges, with_the_last
 from certwright.controllers.acme.orders import OrderReconciler, OrderTools
 from certwright.controllers.acme.preflight import Preflight, SolverVerification
 from certwright.controllers.acme.provenance import ChallengeOrigin, Provenance
@@ -242,6 +242,7 @@ class Wiring:
                 asks_to_leave=self._members.departure,
             ),
         )
+        enqueue_order = events.enqueues_order(caches, self._adder("orders"))
         self.challenges = ChallengeReconciler(
             caches.challenges,
             toolbox,
@@ -252,7 +253,9 @@ class Wiring:
                 circuit_gate=circuit_gate,
                 wake=self._adder("challenges"),
                 enqueue_order=(
-                    events.enqueues_order(caches, self._adder("orders")) if "orders" in self.enabled else None
+                    with_the_last(caches, self._is_proven, enqueue_order)
+                    if "orders" in self.enabled
+                    else None
                 ),
             ),
             options,

@@ -11,10 +11,17 @@ from support.pebble import Pebble, running_pebble
 
 
 @pytest.fixture
-async def fake() -> AsyncIterator[FakeWorld]:
-    """A certwright at a fake CA, without an issuer yet."""
+async def bare() -> AsyncIterator[FakeWorld]:
+    """A certwright at a fake CA, without an issuer."""
     async with fake_world() as made:
         yield made
+
+
+@pytest.fixture
+async def fake(bare: FakeWorld) -> FakeWorld:
+    """A certwright at a fake CA, with the issuer `acme`."""
+    await bare.issuer()
+    return bare
 
 
 @pytest.fixture(scope="package")

@@ -164,8 +164,15 @@ class FakeWorld:
         await self.create(CLUSTER_ISSUERS, name, {"acme": spec})
         return await self.world.get(CLUSTER_ISSUERS, name)
 
-    async def issue(self, name: str = "web", *dns_names: str, issuer: str = "acme", **spec: Any) -> None:
-        """Make a Certificate."""
+    async def issue(
+        self,
+        name: str = "web",
+        *dns_names: str,
+        issuer: str = "acme",
+        after: timedelta | None = None,
+        **spec: Any,
+    ) -> None:
+        """Make a Certificate, and let that time pass."""
         certificate_spec = {
             "secretName": name,
             "dnsNames": list(dns_names or ("a.example.org",)),
@@ -174,6 +181,14 @@ class FakeWorld:
             **spec,
         }
         await self.create(CERTIFICATES, name, certificate_spec)
+        if after is not None:
+            await self.world.advance(after)
+
+    def decide(self) -> None:
+        """Have the CA give its verdicts on all names, also of those that were `slow`."""
+        self.ca.slow.clear()
+        for authorization in self.ca.authorizations.values():
+            self.ca.decide(authorization)
 
     async def ready_of(self, name: str = "acme") -> tuple[str, str, str]:
         """The `Ready` condition of the issuer: status, reason, message."""

@@ -10,9 +10,7 @@ from controllers.test_metrics import scrape, value
 
 
 async def test_requests_to_the_server_are_counted_by_what_they_are_for(fake: FakeWorld) -> None:
-    await fake.issuer()
-    await fake.issue()
-    await fake.world.advance(timedelta(minutes=1))
+    await fake.issue(after=timedelta(minutes=1))
     about = {"scheme": "https", "host": "ca.example"}
     metric = "http_acme_client_request"
     for action, number in fake.ca.counted().items():
@@ -28,27 +26,21 @@ async def test_requests_to_the_server_are_counted_by_what_they_are_for(fake: Fak
 
 
 async def test_refusals_are_counted_by_their_status(fake: FakeWorld) -> None:
-    await fake.issuer()
     fake.ca.refuse(Action.NEW_ORDER, "rateLimited", status=429, retry_after="600")
-    await fake.issue()
-    await fake.world.advance(timedelta(minutes=1))
+    await fake.issue(after=timedelta(minutes=1))
     assert value(fake.world, "http_acme_client_request_count", action="newOrder", status="429") == 1
 
 
 async def test_a_challenge_has_its_state(fake: FakeWorld) -> None:
-    await fake.issuer()
     fake.ca.slow.add("a.example.org")
-    await fake.issue()
-    await fake.world.advance(timedelta(seconds=30))
+    await fake.issue(after=timedelta(seconds=30))
     about = {"domain": "a.example.org", "namespace": "default", "type": "HTTP-01", "processing": "true"}
     assert value(fake.world, "certificate_challenge_status", status="valid", **about) == 0
     (challenge,) = await fake.challenges()
     assert value(fake.world, "certificate_challenge_status", status="processing", **about) == 1
     samples = scrape(fake.world)["certmanager_certificate_challenge_status"]
     assert {labels["reason"] for labels, _ in samples} == {challenge.status.reason}
-    fake.ca.slow.clear()
-    for authorization in fake.ca.authorizations.values():
-        fake.ca.decide(authorization)
+    fake.decide()
     await fake.world.advance(timedelta(minutes=1))
     assert await fake.challenges() == []
     assert "certmanager_certificate_challenge_status" not in scrape(fake.world)

@@ -24,10 +24,8 @@ def next_step(reason: str) -> datetime:
 
 
 async def test_an_order_in_processing_says_so_and_when_it_is_asked_again(fake: FakeWorld) -> None:
-    await fake.issuer()
     fake.ca.processing_polls = 10**6
-    await fake.issue("web")
-    await fake.world.advance(timedelta(seconds=48))
+    await fake.issue("web", after=timedelta(seconds=48))
     (order,) = await fake.orders()
     assert order.status.state == "processing"
     assert order.status.reason.startswith("the ACME server is processing the order; next step at ")
@@ -40,21 +38,17 @@ async def test_an_order_in_processing_says_so_and_when_it_is_asked_again(fake: F
 
 
 async def test_a_day_in_processing_costs_few_questions_and_writes(fake: FakeWorld) -> None:
-    await fake.issuer()
     fake.ca.processing_polls = 10**6
     before = len(fake.world.recording.object_writes())
-    await fake.issue("web")
-    await fake.world.advance(timedelta(days=1))
+    await fake.issue("web", after=timedelta(days=1))
     assert fake.ca.counted()[Action.ORDER] < 80
     assert len(fake.world.recording.object_writes()) - before < 250
 
 
 async def test_an_unknown_state_of_an_order_is_waited_out(fake: FakeWorld) -> None:
-    await fake.issuer()
     fake.ca.calls_processing = "contemplating"
     fake.ca.processing_polls = 12
-    await fake.issue("web")
-    await fake.world.advance(timedelta(seconds=40))
+    await fake.issue("web", after=timedelta(seconds=40))
     (order,) = await fake.orders()
     assert 'the ACME server calls the order "contemplating"; next step at' in order.status.reason
     await fake.world.advance(timedelta(minutes=10))
@@ -65,10 +59,8 @@ async def test_an_unknown_state_of_an_order_is_waited_out(fake: FakeWorld) -> No
     ("status", "state"), [(503, ""), (429, "")], ids=["the server is away", "too many, without a time"]
 )
 async def test_trouble_names_the_next_step(fake: FakeWorld, status: int, state: str) -> None:
-    await fake.issuer()
     fake.ca.refuse(Action.NEW_ORDER, "", status=status, times=99)
-    await fake.issue("web")
-    await fake.world.advance(timedelta(seconds=20))
+    await fake.issue("web", after=timedelta(seconds=20))
     (order,) = await fake.orders()
     assert order.status.state == state
     moment, asked = next_step(order.status.reason), fake.ca.counted()[Action.NEW_ORDER]
@@ -78,20 +70,16 @@ async def test_trouble_names_the_next_step(fake: FakeWorld, status: int, state: 
 
 
 async def test_trouble_while_finalizing_says_that_the_order_is_ready(fake: FakeWorld) -> None:
-    await fake.issuer()
     fake.ca.refuse(Action.FINALIZE, "serverInternal", "db down", status=500, times=99)
-    await fake.issue("web")
-    await fake.world.advance(timedelta(seconds=20))
+    await fake.issue("web", after=timedelta(seconds=20))
     (order,) = await fake.orders()
     assert (order.status.state, order.status.reason[:7]) == ("ready", "db down")
     next_step(order.status.reason)
 
 
 async def test_a_verdict_that_takes_long_is_announced(fake: FakeWorld) -> None:
-    await fake.issuer()
     fake.ca.slow.add("a.example.org")
-    await fake.issue("web")
-    await fake.world.advance(timedelta(minutes=3))
+    await fake.issue("web", after=timedelta(minutes=3))
     (challenge,) = await fake.challenges()
     assert challenge.status.state == "processing"
     assert "Waiting for the CA's verdict; next step at" in challenge.status.reason
@@ -100,10 +88,8 @@ async def test_a_verdict_that_takes_long_is_announced(fake: FakeWorld) -> None:
 
 
 async def test_a_proof_that_cannot_be_shown_names_the_next_try(fake: FakeWorld) -> None:
-    await fake.issuer()
     fake.shown.refusal = "the page cannot be written"
-    await fake.issue("web")
-    await fake.world.advance(timedelta(seconds=20))
+    await fake.issue("web", after=timedelta(seconds=20))
     (challenge,) = await fake.challenges()
     assert challenge.status.state == "pending"
     assert "the page cannot be written; next step at" in challenge.status.reason
@@ -116,10 +102,8 @@ async def test_a_proof_that_cannot_be_shown_names_the_next_try(fake: FakeWorld) 
 
 
 async def test_a_certificate_that_comes_at_once_costs_as_many_writes_as_before(fake: FakeWorld) -> None:
-    await fake.issuer()
     before = len(fake.world.recording.object_writes())
-    await fake.issue("web")
-    await fake.world.advance(timedelta(minutes=1))
+    await fake.issue("web", after=timedelta(minutes=1))
     assert await fake.world.is_ready("web")
     assert len(fake.world.recording.object_writes()) - before == 13
 
@@ -149,10 +133,8 @@ def test_waits_grow_with_the_time_waited() -> None:
 
 
 async def test_an_unknown_state_of_an_authorization_is_waited_out(fake: FakeWorld) -> None:
-    await fake.issuer()
     fake.ca.authorization_states["a.example.org"] = "levitating"
-    await fake.issue("web")
-    await fake.world.advance(timedelta(minutes=2))
+    await fake.issue("web", after=timedelta(minutes=2))
     (challenge,) = await fake.challenges()
     assert not challenge.status.is_final
     assert 'the CA calls the authorization "levitating"' in challenge.status.reason
@@ -161,21 +143,20 @@ async def test_an_unknown_state_of_an_authorization_is_waited_out(fake: FakeWorl
     assert await fake.world.is_ready("web")
 
 
-async def test_a_late_secret_of_a_solver_is_noticed_by_its_event(fake: FakeWorld) -> None:
+async def test_a_late_secret_of_a_solver_is_noticed_by_its_event(bare: FakeWorld) -> None:
     rfc2136: dict[str, Any] = {
         "nameserver": "192.0.2.1",
         "tsigKeyName": "k",
         "tsigSecretSecretRef": {"name": "tsig", "key": "key"},
     }
-    await fake.issuer(solvers=[{"dns01": {"rfc2136": rfc2136}, "waitInsteadOfSelfCheck": "1h"}])
-    await fake.issue("web")
-    await fake.world.advance(timedelta(seconds=20))
-    status, reason, message = await fake.ready_of()
+    await bare.issuer(solvers=[{"dns01": {"rfc2136": rfc2136}, "waitInsteadOfSelfCheck": "1h"}])
+    await bare.issue("web", after=timedelta(seconds=20))
+    status, reason, message = await bare.ready_of()
     assert (status, reason) == ("False", "ErrVerifySolvers")
     assert 'spec.acme.solvers[0]: Secret "tsig" with the TSIG key does not exist' in message
-    assert await fake.orders() == []
+    assert await bare.orders() == []
     data = {"key": b"not base64"}
     meta = SecretMeta(name="tsig", namespace="kube-system")
-    await fake.world.create(SECRETS, Secret(metadata=meta, data=data))
-    await fake.world.settle()
-    assert "the TSIG secret of key" in (await fake.ready_of())[2]
+    await bare.world.create(SECRETS, Secret(metadata=meta, data=data))
+    await bare.world.settle()
+    assert "the TSIG secret of key" in (await bare.ready_of())[2]

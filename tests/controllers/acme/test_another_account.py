@@ -41,45 +41,43 @@ async def ended(fake: FakeWorld) -> Order:
 
 @pytest.mark.parametrize("slow", [Action.CHALLENGE, Action.FINALIZE])
 @pytest.mark.parametrize("restarts", [False, True])
-async def test_an_order_at_another_server_is_replaced(fake: FakeWorld, slow: Action, restarts: bool) -> None:
-    second = fake.second_ca()
-    await fake.issuer()
+async def test_an_order_at_another_server_is_replaced(bare: FakeWorld, slow: Action, restarts: bool) -> None:
+    second = bare.second_ca()
+    await bare.issuer()
     if slow is Action.CHALLENGE:
-        fake.ca.slow.add("a.example.org")
+        bare.ca.slow.add("a.example.org")
     else:
-        fake.ca.processing_polls = 10**6
-    await fake.issue("web")
-    await fake.world.advance(timedelta(seconds=5))
-    (order,) = await fake.orders()
-    assert order.metadata.annotations[names.ACME_SERVER] == fake.ca.directory
-    assert order.metadata.annotations[names.ACME_ACCOUNT] in fake.ca.accounts
+        bare.ca.processing_polls = 10**6
+    await bare.issue("web", after=timedelta(seconds=5))
+    (order,) = await bare.orders()
+    assert order.metadata.annotations[names.ACME_SERVER] == bare.ca.directory
+    assert order.metadata.annotations[names.ACME_ACCOUNT] in bare.ca.accounts
     if restarts:
-        await fake.world.stop_controllers()
-    asked = len(fake.ca.requests)
-    await point_at(fake, second)
+        await bare.world.stop_controllers()
+    asked = len(bare.ca.requests)
+    await point_at(bare, second)
     if restarts:
-        await fake.start()
-    await is_issued_without_failure(fake)
-    assert len(fake.ca.requests) == asked
-    assert "no longer uses https://ca.example/directory" in (await ended(fake)).status.reason
+        await bare.start()
+    await is_issued_without_failure(bare)
+    assert len(bare.ca.requests) == asked
+    assert "no longer uses https://ca.example/directory" in (await ended(bare)).status.reason
     assert second.counted()[Action.NEW_ORDER] == 1
-    assert fake.shown.tokens == {}
+    assert bare.shown.tokens == {}
 
 
 @pytest.mark.parametrize("restarts", [False, True])
-async def test_a_wait_that_one_server_asks_for_does_not_bind_another(fake: FakeWorld, restarts: bool) -> None:
-    second = fake.second_ca()
-    await fake.issuer()
-    fake.ca.refuse(Action.NEW_ORDER, "rateLimited", status=429, retry_after="86400")
-    await fake.issue("web")
-    await point_at(fake, second)
+async def test_a_wait_that_one_server_asks_for_does_not_bind_another(bare: FakeWorld, restarts: bool) -> None:
+    second = bare.second_ca()
+    await bare.issuer()
+    bare.ca.refuse(Action.NEW_ORDER, "rateLimited", status=429, retry_after="86400")
+    await bare.issue("web")
+    await point_at(bare, second)
     if restarts:
-        await fake.start()
-    await is_issued_without_failure(fake)
+        await bare.start()
+    await is_issued_without_failure(bare)
 
 
 async def test_an_order_of_a_replaced_account_key_is_replaced(fake: FakeWorld) -> None:
-    await fake.issuer()
     fake.ca.slow.add("a.example.org")
     await fake.issue("web")
     fake.ca.slow.clear()
@@ -90,25 +88,24 @@ async def test_an_order_of_a_replaced_account_key_is_replaced(fake: FakeWorld) -
     assert fake.ca.counted()[Action.NEW_ORDER] == 2
 
 
-async def test_an_order_without_annotations_is_judged_by_its_url(fake: FakeWorld) -> None:
+async def test_an_order_without_annotations_is_judged_by_its_url(bare: FakeWorld) -> None:
     """Made by cert-manager, or by an earlier version."""
-    second = fake.second_ca()
-    await fake.issuer()
-    fake.ca.slow.add("a.example.org")
-    await fake.issue("web")
-    (order,) = await fake.orders()
-    await fake.world.stop_controllers()
+    second = bare.second_ca()
+    await bare.issuer()
+    bare.ca.slow.add("a.example.org")
+    await bare.issue("web")
+    (order,) = await bare.orders()
+    await bare.world.stop_controllers()
     none = {names.ACME_SERVER: None, names.ACME_ACCOUNT: None}
-    await fake.world.client.patch(ORDERS, order.metadata.name, "default", {"metadata": {"annotations": none}})
-    await point_at(fake, second)
-    asked = len(fake.ca.requests)
-    await fake.start()
-    await is_issued_without_failure(fake)
-    assert len(fake.ca.requests) == asked
+    await bare.world.client.patch(ORDERS, order.metadata.name, "default", {"metadata": {"annotations": none}})
+    await point_at(bare, second)
+    asked = len(bare.ca.requests)
+    await bare.start()
+    await is_issued_without_failure(bare)
+    assert len(bare.ca.requests) == asked
 
 
 async def test_an_order_without_annotations_at_the_same_server_goes_on(fake: FakeWorld) -> None:
-    await fake.issuer()
     fake.ca.slow.add("a.example.org")
     await fake.issue("web")
     (order,) = await fake.orders()
@@ -116,32 +113,27 @@ async def test_an_order_without_annotations_at_the_same_server_goes_on(fake: Fak
     none = {names.ACME_SERVER: None, names.ACME_ACCOUNT: None}
     await fake.world.client.patch(ORDERS, order.metadata.name, "default", {"metadata": {"annotations": none}})
     await fake.start()
-    for authorization in fake.ca.authorizations.values():
-        fake.ca.decide(authorization)
+    fake.decide()
     await is_issued_without_failure(fake)
     assert fake.ca.counted()[Action.NEW_ORDER] == 1
 
 
-async def test_going_back_to_the_first_server_places_a_third_order(fake: FakeWorld) -> None:
-    second = fake.second_ca()
-    await fake.issuer()
-    fake.ca.slow.add("a.example.org")
+async def test_going_back_to_the_first_server_places_a_third_order(bare: FakeWorld) -> None:
+    second = bare.second_ca()
+    await bare.issuer()
+    bare.ca.slow.add("a.example.org")
     second.slow.add("a.example.org")
-    await fake.issue("web")
-    await point_at(fake, second)
-    await fake.world.advance(timedelta(seconds=5))
-    fake.ca.slow.clear()
-    for authorization in fake.ca.authorizations.values():
-        fake.ca.decide(authorization)
-    await point_at(fake, fake.ca)
-    await is_issued_without_failure(fake)
+    await bare.issue("web")
+    await point_at(bare, second)
+    await bare.world.advance(timedelta(seconds=5))
+    bare.decide()
+    await point_at(bare, bare.ca)
+    await is_issued_without_failure(bare)
 
 
 async def test_an_order_of_an_issuer_that_is_no_acme_issuer_any_more_fails(fake: FakeWorld) -> None:
-    await fake.issuer()
     fake.ca.slow.add("a.example.org")
-    await fake.issue("web")
-    await fake.world.advance(timedelta(seconds=5))
+    await fake.issue("web", after=timedelta(seconds=5))
     assert fake.shown.tokens != {}
     patch: dict[str, Any] = {"spec": {"acme": None, "selfSigned": {}}}
     await fake.world.client.patch(CLUSTER_ISSUERS, "acme", "", patch)
@@ -156,19 +148,16 @@ async def test_an_order_of_an_issuer_that_is_no_acme_issuer_any_more_fails(fake:
     assert not any(challenge.status.presented for challenge in await fake.challenges())
 
 
-async def test_an_order_of_a_former_profile_is_given_up(fake: FakeWorld) -> None:
-    fake.ca.meta = {"profiles": {"classic": "https://ca.example/c", "short": "https://ca.example/s"}}
-    await fake.issuer(profile="classic")
-    fake.ca.slow.add("a.example.org")
-    await fake.issue("web")
-    await fake.world.advance(timedelta(seconds=5))
+async def test_an_order_of_a_former_profile_is_given_up(bare: FakeWorld) -> None:
+    bare.ca.meta = {"profiles": {"classic": "https://ca.example/c", "short": "https://ca.example/s"}}
+    await bare.issuer(profile="classic")
+    bare.ca.slow.add("a.example.org")
+    await bare.issue("web", after=timedelta(seconds=5))
     patch = {"spec": {"acme": {"profile": "short"}}}
-    await fake.world.client.patch(CLUSTER_ISSUERS, "acme", "", patch)
-    await fake.world.advance(timedelta(seconds=5))
-    assert {challenge.status.state for challenge in await fake.challenges()} == {"errored", "processing"}
-    fake.ca.slow.clear()
-    for authorization in fake.ca.authorizations.values():
-        fake.ca.decide(authorization)
-    await is_issued_without_failure(fake)
-    assert fake.ca.counted()[Action.FINALIZE] == 1
-    assert "profile or duration has changed" in (await ended(fake)).status.reason
+    await bare.world.client.patch(CLUSTER_ISSUERS, "acme", "", patch)
+    await bare.world.advance(timedelta(seconds=5))
+    assert {challenge.status.state for challenge in await bare.challenges()} == {"errored", "processing"}
+    bare.decide()
+    await is_issued_without_failure(bare)
+    assert bare.ca.counted()[Action.FINALIZE] == 1
+    assert "profile or duration has changed" in (await ended(bare)).status.reason

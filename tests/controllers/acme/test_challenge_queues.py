@@ -246,8 +246,7 @@ async def test_a_look_that_fails_by_a_mistake_of_ours_is_taken_again_ever_more_r
     broken = Broken()
     async with fake_world(make_check=broken.make_check) as fake:
         await fake.issuer(solvers=[{"http01": {"ingress": {}}}])
-        await fake.issue()
-        await fake.world.advance(timedelta(minutes=1))
+        await fake.issue(after=timedelta(minutes=1))
         (challenge,) = await fake.challenges()
         assert 5 < broken.looks < 15
         assert "a mistake" in challenge.status.reason

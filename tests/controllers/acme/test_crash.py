@@ -33,8 +33,7 @@ _ASKED = (
 async def issue(fake: FakeWorld) -> None:
     """From nothing: an issuer and a Certificate of two names."""
     await fake.issuer()
-    await fake.issue("web", "a.example.org", "b.example.org")
-    await fake.world.advance(timedelta(seconds=10))
+    await fake.issue("web", "a.example.org", "b.example.org", after=timedelta(seconds=10))
 
 
 async def check_end(fake: FakeWorld) -> None:
@@ -52,78 +51,76 @@ async def check_end(fake: FakeWorld) -> None:
     assert [request.metadata.name for request in await fake.requests()] == ["web-1"]
 
 
-async def test_the_steps_of_an_issuance_are_those_that_are_cut(fake: FakeWorld) -> None:
-    await issue(fake)
-    await check_end(fake)
-    assert fake.cut.count <= _STEPS
+async def test_the_steps_of_an_issuance_are_those_that_are_cut(bare: FakeWorld) -> None:
+    await issue(bare)
+    await check_end(bare)
+    assert bare.cut.count <= _STEPS
 
 
 @pytest.mark.every(5)
 @pytest.mark.parametrize("step", range(1, _STEPS + 1))
 async def test_a_crash_after_any_write_or_request_changes_nothing_in_the_end(
-    fake: FakeWorld, step: int
+    bare: FakeWorld, step: int
 ) -> None:
-    fake.cut.left = step
-    await issue(fake)
-    await fake.start()
-    await fake.world.advance(timedelta(minutes=2))
-    await check_end(fake)
+    bare.cut.left = step
+    await issue(bare)
+    await bare.start()
+    await bare.world.advance(timedelta(minutes=2))
+    await check_end(bare)
 
 
 async def test_at_a_server_that_lists_no_orders_only_a_lost_answer_to_new_order_costs_another_one(
-    fake: FakeWorld,
+    bare: FakeWorld,
 ) -> None:
-    fake.ca.lists_orders = False
-    await fake.issuer()
-    await fake.issue("web")
-    await fake.start()
-    await fake.world.advance(timedelta(minutes=2))
-    assert await fake.world.is_ready("web")
-    assert len(fake.ca.orders) == 1
+    bare.ca.lists_orders = False
+    await bare.issuer()
+    await bare.issue("web")
+    await bare.start()
+    await bare.world.advance(timedelta(minutes=2))
+    assert await bare.world.is_ready("web")
+    assert len(bare.ca.orders) == 1
 
 
 @pytest.mark.every(3)
 @pytest.mark.parametrize("action", _ASKED)
 @pytest.mark.parametrize("after", [False, True], ids=["unheard", "unanswered"])
 async def test_an_answer_that_is_lost_is_asked_for_again(
-    fake: FakeWorld, action: Action, *, after: bool
+    bare: FakeWorld, action: Action, *, after: bool
 ) -> None:
-    fake.ca.lose(action, after=after)
-    await issue(fake)
-    await fake.world.advance(timedelta(minutes=2))
-    await check_end(fake)
+    bare.ca.lose(action, after=after)
+    await issue(bare)
+    await bare.world.advance(timedelta(minutes=2))
+    await check_end(bare)
 
 
 async def test_a_server_that_is_away_for_hours_is_no_failed_issuance(fake: FakeWorld) -> None:
-    await fake.issuer()
     for action in _ASKED:
         fake.ca.lose(action, after=False, times=20)
-    await fake.issue("web", "a.example.org", "b.example.org")
-    await fake.world.advance(timedelta(hours=3))
+    await fake.issue("web", "a.example.org", "b.example.org", after=timedelta(hours=3))
     assert (await fake.certificate()).status.failed_issuance_attempts is None
     assert "is failing" in (await fake.requests())[0].status.conditions[-1].message
     await fake.world.advance(timedelta(days=3))
     await check_end(fake)
 
 
-async def test_a_crash_in_a_renewal_orders_once(fake: FakeWorld) -> None:
-    await issue(fake)
+async def test_a_crash_in_a_renewal_orders_once(bare: FakeWorld) -> None:
+    await issue(bare)
     for step in (5, 7, 9, 12, 15):
-        ordered = len(fake.ca.orders)
-        fake.cut.left = step
+        ordered = len(bare.ca.orders)
+        bare.cut.left = step
         status = {"conditions": [{"type": "Issuing", "status": "True", "reason": "ManuallyTriggered"}]}
-        await fake.world.client.patch(
+        await bare.world.client.patch(
             CERTIFICATES, "web", "default", {"status": status}, subresource="status"
         )
-        await fake.world.advance(timedelta(seconds=10))
-        await fake.start()
-        await fake.world.advance(timedelta(minutes=2))
-        assert len(fake.ca.orders) == ordered + 1
-        assert len(fake.ca.accounts) == 1
+        await bare.world.advance(timedelta(seconds=10))
+        await bare.start()
+        await bare.world.advance(timedelta(minutes=2))
+        assert len(bare.ca.orders) == ordered + 1
+        assert len(bare.ca.accounts) == 1
 
 
-async def test_an_order_whose_url_could_not_be_written_is_found_at_the_ca(fake: FakeWorld) -> None:
-    handler, refused = fake.handler, list[str]()
+async def test_an_order_whose_url_could_not_be_written_is_found_at_the_ca(bare: FakeWorld) -> None:
+    handler, refused = bare.handler, list[str]()
 
     async def refuse_once(request: http_messages.Request) -> http_messages.Response:
         path = request.target.partition("?")[0]
@@ -132,8 +129,8 @@ async def test_an_order_whose_url_could_not_be_written_is_found_at_the_ca(fake: 
             return http_messages.Response(409, {}, CONFLICT)
         return await handler(request)
 
-    fake.handler = refuse_once
-    await issue(fake)
-    await fake.world.advance(timedelta(minutes=2))
+    bare.handler = refuse_once
+    await issue(bare)
+    await bare.world.advance(timedelta(minutes=2))
     assert refused
-    await check_end(fake)
+    await check_end(bare)

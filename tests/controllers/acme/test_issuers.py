@@ -207,11 +207,9 @@ async def test_another_account_key_is_another_account_and_another_address_is_tol
 async def test_an_account_that_was_closed_is_told_by_the_issuer_and_all_goes_on_with_another(
     fake: FakeWorld,
 ) -> None:
-    await fake.issuer()
     (account,) = fake.ca.accounts.values()
     account.status = "deactivated"
-    await fake.issue("web")
-    await fake.world.advance(timedelta(minutes=1))
+    await fake.issue("web", after=timedelta(minutes=1))
     status, reason, message = await fake.ready_of()
     assert (status, reason) == ("False", "ErrRegisterACMEAccount")
     assert "the account has been deactivated" in message
@@ -226,28 +224,23 @@ async def test_an_account_that_was_closed_is_told_by_the_issuer_and_all_goes_on_
 
 
 async def test_a_server_that_has_forgotten_the_account_gets_it_again(fake: FakeWorld) -> None:
-    await fake.issuer()
     fake.ca.accounts.clear()
-    await fake.issue("web")
-    await fake.world.advance(timedelta(minutes=1))
+    await fake.issue("web", after=timedelta(minutes=1))
     assert await fake.world.is_ready("web")
     assert (await fake.ready_of())[0] == "True"
     assert len(fake.ca.accounts) == 1
 
 
 async def test_an_account_key_secret_that_is_deleted_is_made_again(fake: FakeWorld) -> None:
-    await fake.issuer()
     await fake.world.client.delete(SECRETS, "acme-account", "kube-system")
     await fake.world.advance(timedelta(minutes=1))
-    await fake.issue("web")
-    await fake.world.advance(timedelta(minutes=1))
+    await fake.issue("web", after=timedelta(minutes=1))
     assert (await fake.ready_of())[0] == "True"
     assert len(fake.ca.accounts) == 2
     assert await fake.world.is_ready("web")
 
 
 async def test_the_label_is_put_back_on_an_account_key_of_ours(fake: FakeWorld) -> None:
-    await fake.issuer()
     client = fake.world.client
     made = await client.get(SECRETS, "acme-account", "kube-system")
     assert made.metadata.labels[names.FAO_LABEL] == "true"
@@ -260,14 +253,14 @@ async def test_the_label_is_put_back_on_an_account_key_of_ours(fake: FakeWorld) 
     assert mended.data == made.data
 
 
-async def test_a_server_that_is_away_is_asked_again(fake: FakeWorld) -> None:
-    fake.ca.lose(Action.DIRECTORY, after=False, times=3)
-    await fake.issuer()
-    status, reason, message = await fake.ready_of()
+async def test_a_server_that_is_away_is_asked_again(bare: FakeWorld) -> None:
+    bare.ca.lose(Action.DIRECTORY, after=False, times=3)
+    await bare.issuer()
+    status, reason, message = await bare.ready_of()
     assert (status, reason) == ("False", "ErrRegisterACMEAccount")
     assert "the line is cut" in message
-    await fake.world.advance(timedelta(minutes=5))
-    assert (await fake.ready_of())[0] == "True"
+    await bare.world.advance(timedelta(minutes=5))
+    assert (await bare.ready_of())[0] == "True"
 
 
 @pytest.mark.parametrize(
@@ -286,34 +279,33 @@ async def test_a_server_that_is_away_is_asked_again(fake: FakeWorld) -> None:
 async def test_what_acme_cannot_prove_is_not_ordered(
     fake: FakeWorld, spec: dict[str, Any], words: str
 ) -> None:
-    await fake.issuer()
     await fake.issue("web", **spec)
     assert words in await fake.message_of()
     assert fake.ca.orders == {}
 
 
-async def test_a_name_without_a_solver_waits_for_one(fake: FakeWorld) -> None:
-    await fake.issuer(
+async def test_a_name_without_a_solver_waits_for_one(bare: FakeWorld) -> None:
+    await bare.issuer(
         solvers=[{"dns01": {"rfc2136": {"nameserver": "192.0.2.1"}}, "selector": {"dnsZones": ["x.net"]}}]
     )
-    await fake.issue("web")
+    await bare.issue("web")
     assert (
         "no solver of the issuer fits a.example.org, for which the server offers http-01, dns-01, "
         "tls-alpn-01; add one to spec.acme.solvers, or widen its selector"
-    ) in (await fake.requests())[0].status.conditions[-1].message
+    ) in (await bare.requests())[0].status.conditions[-1].message
     solvers = [{"http01": {"ingress": {}}, "waitInsteadOfSelfCheck": "0s"}]
-    await fake.world.client.patch(CLUSTER_ISSUERS, "acme", "", {"spec": {"acme": {"solvers": solvers}}})
-    await fake.world.advance(timedelta(minutes=1))
-    assert await fake.world.is_ready("web")
-    assert len(fake.ca.orders) == 1
+    await bare.world.client.patch(CLUSTER_ISSUERS, "acme", "", {"spec": {"acme": {"solvers": solvers}}})
+    await bare.world.advance(timedelta(minutes=1))
+    assert await bare.world.is_ready("web")
+    assert len(bare.ca.orders) == 1
 
 
-async def test_nothing_that_listens_is_told(fake: FakeWorld) -> None:
-    fake.options = {"responder": None}
-    await fake.start()
-    await fake.issuer()
-    await fake.issue("web")
-    message = (await fake.requests())[0].status.conditions[-1].message
+async def test_nothing_that_listens_is_told(bare: FakeWorld) -> None:
+    bare.options = {"responder": None}
+    await bare.start()
+    await bare.issuer()
+    await bare.issue("web")
+    message = (await bare.requests())[0].status.conditions[-1].message
     assert "no HTTP-01 listener is running; start certwright with --http01-listen :80" in message
 
 
@@ -328,8 +320,7 @@ async def test_an_issuer_stays_ready_though_its_profile_is_not_offered_and_its_r
         status, reason, message = await fake.ready_of()
         assert (status, reason) == ("True", "ACMEAccountRegistered")
         assert message == f"The ACME account was registered with the ACME server; but the {why}"
-        await fake.issue("web")
-        await fake.world.advance(timedelta(minutes=1))
+        await fake.issue("web", after=timedelta(minutes=1))
         (order,) = await fake.orders()
         # In cert-manager's words.
         assert (order.status.state, order.status.reason) == (

@@ -55,8 +55,7 @@ async def ready(fake: FakeWorld, *names: str) -> list[bool]:
 
 async def issue(fake: FakeWorld, name: str, *dns_names: str) -> None:
     """Make a Certificate; ten seconds pass."""
-    await fake.issue(name, *dns_names)
-    await fake.world.advance(timedelta(seconds=10))
+    await fake.issue(name, *dns_names, after=timedelta(seconds=10))
 
 
 def orders_made(fake: FakeWorld) -> int:

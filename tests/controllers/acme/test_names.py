@@ -22,9 +22,7 @@ from controllers.acme.fake_world import FakeWorld
     ],
 )
 async def test_names_in_capital_letters_are_issued_with_one_order(fake: FakeWorld, names: list[str]) -> None:
-    await fake.issuer()
-    await fake.issue("web", *names)
-    await fake.world.advance(timedelta(minutes=1))
+    await fake.issue("web", *names, after=timedelta(minutes=1))
     assert await fake.world.is_ready("web"), await fake.message_of()
     assert (await fake.certificate()).spec.dns_names == tuple(names)
     leaf = read_certificate((await fake.world.secret("web")).data["tls.crt"])
@@ -52,9 +50,7 @@ def test_one_form_is_compared(name: str, canonical: str) -> None:
 
 @pytest.mark.parametrize("name", ["a.example.org.", "_x.example.org", "*.*.example.org", "a.*.example.org"])
 async def test_a_name_that_cannot_be_ordered_asks_for_another_spec(fake: FakeWorld, name: str) -> None:
-    await fake.issuer()
-    await fake.issue("web", name)
-    await fake.world.advance(timedelta(minutes=1))
+    await fake.issue("web", name, after=timedelta(minutes=1))
     issuing = conditions.find((await fake.certificate()).status.conditions, "Issuing")
     assert issuing is not None
     assert (issuing.status, issuing.reason) == ("False", "InvalidRequest")
@@ -62,15 +58,12 @@ async def test_a_name_that_cannot_be_ordered_asks_for_another_spec(fake: FakeWor
 
 
 async def test_a_common_name_in_capital_letters_is_one_of_the_names(fake: FakeWorld) -> None:
-    await fake.issuer()
-    await fake.issue("web", "app.example.com", commonName="App.Example.com")
-    await fake.world.advance(timedelta(minutes=1))
+    await fake.issue("web", "app.example.com", commonName="App.Example.com", after=timedelta(minutes=1))
     assert await fake.world.is_ready("web"), await fake.message_of()
 
 
-async def test_a_preferred_chain_that_is_not_offered_is_reported(fake: FakeWorld) -> None:
-    await fake.issuer(preferredChain="Nobody")
-    await fake.issue("web")
-    await fake.world.advance(timedelta(minutes=1))
-    assert await fake.world.is_ready("web")
-    assert [event.reason for event in await fake.world.events()].count("PreferredChainMissing") == 1
+async def test_a_preferred_chain_that_is_not_offered_is_reported(bare: FakeWorld) -> None:
+    await bare.issuer(preferredChain="Nobody")
+    await bare.issue("web", after=timedelta(minutes=1))
+    assert await bare.world.is_ready("web")
+    assert [event.reason for event in await bare.world.events()].count("PreferredChainMissing") == 1

@@ -75,8 +75,7 @@ async def test_orders_and_challenges_in_flight_go_on_after_an_outage() -> None:
         fake.ca.is_away = True
         await fake.world.advance(timedelta(minutes=3))
         fake.ca.is_away = False
-        for authorization in fake.ca.authorizations.values():
-            fake.ca.decide(authorization)
+        fake.decide()
         await fake.world.advance(timedelta(minutes=2))
         assert await _ready(fake, 25) == 25
 
@@ -88,8 +87,7 @@ async def _announced(fake: FakeWorld, name: str) -> datetime | None:
 
 async def test_announced_times_are_those_of_the_attempts(away: FakeWorld) -> None:
     """Of certificates that wait for the breaker, and of the probes that the issuer's record names."""
-    await away.issue("first", "first.example.org")
-    await away.world.advance(timedelta(minutes=2))
+    await away.issue("first", "first.example.org", after=timedelta(minutes=2))
     for number in range(25):
         await away.issue(f"web{number}", f"web{number}.example.org")
     issuer = await away.world.get(CLUSTER_ISSUERS, "acme")
@@ -121,8 +119,7 @@ async def test_announced_times_are_those_of_the_attempts(away: FakeWorld) -> Non
 
 
 async def test_a_record_is_removed_when_the_ca_works_again(away: FakeWorld) -> None:
-    await away.issue("web0", "web0.example.org")
-    await away.world.advance(timedelta(minutes=1))
+    await away.issue("web0", "web0.example.org", after=timedelta(minutes=1))
     issuer = await away.world.get(CLUSTER_ISSUERS, "acme")
     record = read_breaker(issuer.metadata.annotations)
     assert record is not None
@@ -136,7 +133,6 @@ async def test_a_record_is_removed_when_the_ca_works_again(away: FakeWorld) -> N
 
 async def test_what_a_tenant_writes_delays_no_issuer(fake: FakeWorld) -> None:
     """A tenant may write the status of Certificates, and Orders."""
-    await fake.issuer()
     for number in range(5):
         await fake.issue(f"web{number}", f"web{number}.example.org")
     await fake.world.advance(timedelta(minutes=1))
@@ -149,16 +145,13 @@ async def test_what_a_tenant_writes_delays_no_issuer(fake: FakeWorld) -> None:
             CERTIFICATES, f"web{number}", "default", {"status": status}, subresource="status"
         )
     await fake.start()
-    await fake.issue("good", "good.example.org")
-    await fake.world.advance(timedelta(seconds=2))
+    await fake.issue("good", "good.example.org", after=timedelta(seconds=2))
     assert await fake.world.is_ready("good")
 
 
 async def test_an_issuer_whose_ca_demands_an_action_is_not_ready_and_says_what_to_do(fake: FakeWorld) -> None:
-    await fake.issuer()
     fake.ca.refuse(Action.NEW_ORDER, "userActionRequired", "agree to the new terms", status=403, times=1)
-    await fake.issue()
-    await fake.world.advance(timedelta(seconds=10))
+    await fake.issue(after=timedelta(seconds=10))
     status, _, message = await fake.ready_of()
     assert status == "False"
     assert "agree to the new terms" in message

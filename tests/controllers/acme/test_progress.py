@@ -34,7 +34,6 @@ def runs(fake: FakeWorld) -> dict[str, int]:
 
 
 async def test_an_issuance_takes_no_pass_for_nothing(fake: FakeWorld) -> None:
-    await fake.issuer()
     before = runs(fake)
     for number in range(NUMBER):
         await fake.issue(f"web-{number}", f"{number}.example.org")
@@ -52,33 +51,34 @@ async def test_an_order_of_many_names_is_woken_by_the_last_that_is_proven() -> N
     async with fake_world(max_concurrent_challenges=2) as fake:
         await fake.issuer()
         before = runs(fake)
-        await fake.issue("web", *(f"{number}.example.org" for number in range(20)))
-        await fake.world.advance(timedelta(seconds=20))
+        await fake.issue(
+            "web", *(f"{number}.example.org" for number in range(20)), after=timedelta(seconds=20)
+        )
         assert await fake.world.is_ready("web")
         # As many as for one of one name.
         assert runs(fake)["orders"] - before["orders"] <= 4
 
 
-async def test_a_challenge_that_somebody_deletes_is_made_again(fake: FakeWorld) -> None:
-    fake.ca.sees = lambda _found, _kind: False
-    fake.silent.add(Action.CHALLENGE)
-    await fake.issuer()
-    await fake.issue("web")
-    (challenge,) = await fake.challenges()
-    await fake.world.client.delete(CHALLENGES, challenge.metadata.name, "default")
-    await fake.world.settle()
-    (again,) = await fake.challenges()
+async def test_a_challenge_that_somebody_deletes_is_made_again(bare: FakeWorld) -> None:
+    bare.ca.sees = lambda _found, _kind: False
+    bare.silent.add(Action.CHALLENGE)
+    await bare.issuer()
+    await bare.issue("web")
+    (challenge,) = await bare.challenges()
+    await bare.world.client.delete(CHALLENGES, challenge.metadata.name, "default")
+    await bare.world.settle()
+    (again,) = await bare.challenges()
     assert again.metadata.uid != challenge.metadata.uid
 
 
-async def test_an_order_that_somebody_deletes_is_made_again(fake: FakeWorld) -> None:
-    fake.silent.add(Action.CHALLENGE)
-    await fake.issuer()
-    await fake.issue("web")
-    (order,) = await fake.orders()
-    await fake.world.client.delete(ORDERS, order.metadata.name, "default")
-    await fake.world.settle()
-    (again,) = await fake.orders()
+async def test_an_order_that_somebody_deletes_is_made_again(bare: FakeWorld) -> None:
+    bare.silent.add(Action.CHALLENGE)
+    await bare.issuer()
+    await bare.issue("web")
+    (order,) = await bare.orders()
+    await bare.world.client.delete(ORDERS, order.metadata.name, "default")
+    await bare.world.settle()
+    (again,) = await bare.orders()
     assert again.metadata.uid != order.metadata.uid
 
 
@@ -106,19 +106,15 @@ def writes_of(fake: FakeWorld, kind: str) -> list[str]:
 
 
 async def test_a_name_that_is_proven_at_once_costs_no_status_write(fake: FakeWorld) -> None:
-    await fake.issuer()
     writes = writes_of(fake, "challenges")
-    await fake.issue("web", "a.example.org", "b.example.org")
-    await fake.world.advance(timedelta(seconds=1))
+    await fake.issue("web", "a.example.org", "b.example.org", after=timedelta(seconds=1))
     assert await fake.world.is_ready("web")
     assert sorted(writes) == ["DELETE", "DELETE", "POST", "POST"]
 
 
 async def test_where_the_order_takes_longer_the_challenge_says_that_it_is_valid(fake: FakeWorld) -> None:
-    await fake.issuer()
     fake.ca.refuse(Action.FINALIZE, "rateLimited", "too many", status=429, retry_after="60")
-    await fake.issue("web")
-    await fake.world.advance(timedelta(seconds=2))
+    await fake.issue("web", after=timedelta(seconds=2))
     assert [item.status.state for item in await fake.challenges()] == [""]
     assert fake.shown.tokens == {}
     await fake.world.advance(timedelta(seconds=10))
@@ -135,10 +131,8 @@ async def test_where_the_order_takes_longer_the_challenge_says_that_it_is_valid(
 
 
 async def test_an_order_that_tells_which_names_it_waits_for_names_no_proven_one(fake: FakeWorld) -> None:
-    await fake.issuer()
     fake.ca.slow.update(("a.example.org", "b.example.org"))
-    await fake.issue("web", "a.example.org", "b.example.org", "c.example.org")
-    await fake.world.advance(timedelta(seconds=10))
+    await fake.issue("web", "a.example.org", "b.example.org", "c.example.org", after=timedelta(seconds=10))
     (order,) = await fake.orders()
     assert order.status.reason.count("Waiting for the CA's verdict") == 2
     fake.ca.decide(
@@ -184,30 +178,28 @@ async def leave_failed(fake: FakeWorld, like: Challenge) -> None:
 
 
 async def test_a_deleted_challenge_is_made_again_though_one_that_has_failed_is_left_to_be_read(
-    fake: FakeWorld,
+    bare: FakeWorld,
 ) -> None:
-    await fake.issuer(solvers=[{**HTTP01, "waitInsteadOfSelfCheck": "1m"}])
-    await fake.issue("web", "a.example.org", "b.example.org")
-    await fake.world.advance(A_WHILE)
-    needed = await fake.challenges()
-    await leave_failed(fake, needed[0])
-    await fake.world.client.delete(CHALLENGES, needed[0].metadata.name, "default")
-    await fake.world.advance(A_WHILE)
-    assert await shown_of(fake) == [
+    await bare.issuer(solvers=[{**HTTP01, "waitInsteadOfSelfCheck": "1m"}])
+    await bare.issue("web", "a.example.org", "b.example.org", after=A_WHILE)
+    needed = await bare.challenges()
+    await leave_failed(bare, needed[0])
+    await bare.world.client.delete(CHALLENGES, needed[0].metadata.name, "default")
+    await bare.world.advance(A_WHILE)
+    assert await shown_of(bare) == [
         ("a.example.org", "pending"),
         ("b.example.org", "pending"),
         ("old", "errored"),
     ]
-    await fake.world.advance(timedelta(minutes=2))
-    assert await fake.world.is_ready("web")
+    await bare.world.advance(timedelta(minutes=2))
+    assert await bare.world.is_ready("web")
 
 
 async def test_one_that_is_made_again_is_tried_like_a_new_one() -> None:
     broken = Broken()
     async with fake_world(responder=broken) as fake:
         await fake.issuer()
-        await fake.issue()
-        await fake.world.advance(timedelta(hours=1))
+        await fake.issue(after=timedelta(hours=1))
         before = broken.tries
         (challenge,) = await fake.challenges()
         await fake.world.client.delete(CHALLENGES, challenge.metadata.name, "default")
@@ -215,19 +207,18 @@ async def test_one_that_is_made_again_is_tried_like_a_new_one() -> None:
         assert broken.tries - before >= 3
 
 
-async def test_one_is_not_made_again_once_the_server_has_the_signing_request(fake: FakeWorld) -> None:
-    fake.ca.processing_polls = 6
-    await fake.issuer()
-    await fake.issue()
-    await fake.world.advance(timedelta(seconds=1))
-    assert fake.ca.counted()[Action.FINALIZE] == 1
-    (challenge,) = await fake.challenges()
-    await fake.world.client.delete(CHALLENGES, challenge.metadata.name, "default")
-    await fake.world.settle()
-    assert await fake.challenges() == []
-    await fake.world.advance(timedelta(minutes=1))
-    assert await fake.world.is_ready("web")
-    assert fake.ca.counted()[Action.CHALLENGE] == 1
+async def test_one_is_not_made_again_once_the_server_has_the_signing_request(bare: FakeWorld) -> None:
+    bare.ca.processing_polls = 6
+    await bare.issuer()
+    await bare.issue(after=timedelta(seconds=1))
+    assert bare.ca.counted()[Action.FINALIZE] == 1
+    (challenge,) = await bare.challenges()
+    await bare.world.client.delete(CHALLENGES, challenge.metadata.name, "default")
+    await bare.world.settle()
+    assert await bare.challenges() == []
+    await bare.world.advance(timedelta(minutes=1))
+    assert await bare.world.is_ready("web")
+    assert bare.ca.counted()[Action.CHALLENGE] == 1
 
 
 def without_owner(body: dict[str, Any]) -> None:
@@ -239,10 +230,8 @@ def without_owner(body: dict[str, Any]) -> None:
 async def test_what_loses_its_owner_is_deleted_and_made_again_every_ten_minutes(
     fake: FakeWorld, kind: AnyKind
 ) -> None:
-    await fake.issuer()
     webhook = Webhook(fake.world, kind.plural, without_owner)
-    await fake.issue("web", "a.example.org")
-    await fake.world.advance(timedelta(minutes=55))
+    await fake.issue("web", "a.example.org", after=timedelta(minutes=55))
     # The status that reports it may have it reconciled once more.
     assert 6 <= webhook.created <= 7
     assert (await fake.world.client.list(kind, "default")).items == []
@@ -259,7 +248,6 @@ ORDERS_AT_ONCE = 20
 
 
 async def test_all_are_finalised_while_few_are_fetched(fake: FakeWorld) -> None:
-    await fake.issuer()
     # Each that is fetched stays so: how many there are tells how many go at once.
     fake.silent.add(Action.CERTIFICATE)
     for number in range(ORDERS_AT_ONCE):
@@ -270,13 +258,11 @@ async def test_all_are_finalised_while_few_are_fetched(fake: FakeWorld) -> None:
 
 
 async def test_one_ca_that_does_not_hand_them_out_holds_up_no_other(fake: FakeWorld) -> None:
-    await fake.issuer()
     await fake.issuer("other", server=fake.ca.directory + "?other")
     fake.silent.add(Action.CERTIFICATE)
     for number in range(ORDERS_AT_ONCE):
         await fake.issue(f"web-{number}", f"{number}.example.org")
     await fake.world.advance(timedelta(seconds=10))
     fake.silent.clear()
-    await fake.issue("live", "live.example.org", issuer="other")
-    await fake.world.advance(timedelta(seconds=10))
+    await fake.issue("live", "live.example.org", issuer="other", after=timedelta(seconds=10))
     assert await fake.message_of("Ready", "live") == "Certificate is up to date and has not expired"

@@ -114,7 +114,6 @@ def owner_of(kind: Kind[Any], obj: Any) -> Json:
 @pytest.fixture
 async def tenant(fake: FakeWorld, monkeypatch: pytest.MonkeyPatch) -> Tenant:
     """A tenant beside a ClusterIssuer that works. No solver but the listener may be made."""
-    await fake.issuer()
 
     async def no_solver(*_: Any) -> Any:
         raise AssertionError("a solver was made for a Challenge written by hand")
@@ -285,7 +284,6 @@ async def test_a_forged_authorization_of_another_order_is_refused(tenant: Tenant
 
 
 async def test_a_ca_that_asks_for_another_name_gets_no_proof_of_it(fake: FakeWorld) -> None:
-    await fake.issuer()
     fake.ca.answers_with["a.example.org"] = "victim.example.org"
     await fake.issue("web", "a.example.org")
     (order,) = await fake.orders()
@@ -296,10 +294,8 @@ async def test_a_ca_that_asks_for_another_name_gets_no_proof_of_it(fake: FakeWor
 
 
 async def test_a_ca_that_names_urls_of_another_server_is_not_followed(fake: FakeWorld) -> None:
-    await fake.issuer()
     fake.ca.order_base = "https://victim.example"
-    await fake.issue("web", "a.example.org")
-    await fake.world.advance(timedelta(minutes=1))
+    await fake.issue("web", "a.example.org", after=timedelta(minutes=1))
     assert not any("victim" in url for _, url in fake.ca.requests)
     assert "is not a URL of the ACME server" in (await fake.orders())[0].status.reason
 

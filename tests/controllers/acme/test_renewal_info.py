@@ -60,13 +60,12 @@ def replaced(fake: FakeWorld) -> list[str]:
     return [order.payload.get("replaces", "") for order in fake.ca.orders.values()]
 
 
-async def test_the_window_is_in_the_status_with_the_first_ready(fake: FakeWorld) -> None:
-    begin = fake.world.clock.now() + 20 * DAY
-    suggest(fake, window(begin, explanationURL="https://ca.example/why"))
-    await fake.issuer()
-    await fake.issue()
-    await fake.world.advance(timedelta(minutes=1))
-    certificate = await fake.certificate()
+async def test_the_window_is_in_the_status_with_the_first_ready(bare: FakeWorld) -> None:
+    begin = bare.world.clock.now() + 20 * DAY
+    suggest(bare, window(begin, explanationURL="https://ca.example/why"))
+    await bare.issuer()
+    await bare.issue(after=timedelta(minutes=1))
+    certificate = await bare.certificate()
     ari = ari_of(certificate)
     assert ari.suggested_window is not None
     assert ari.suggested_window.start == begin
@@ -78,12 +77,10 @@ async def test_the_window_is_in_the_status_with_the_first_ready(fake: FakeWorld)
 
 
 async def test_it_costs_no_write(fake: FakeWorld) -> None:
-    await fake.issuer()
     counts = []
     for name in ("silent", "asked"):
         before = len(fake.world.recording.object_writes())
-        await fake.issue(name, f"{name}.example.org")
-        await fake.world.advance(timedelta(minutes=1))
+        await fake.issue(name, f"{name}.example.org", after=timedelta(minutes=1))
         assert await fake.world.is_ready(name)
         counts.append(len(fake.world.recording.object_writes()) - before)
         # What a server offers is looked up once a day.
@@ -94,56 +91,53 @@ async def test_it_costs_no_write(fake: FakeWorld) -> None:
     assert counts[0] == counts[1]
 
 
-async def test_it_is_renewed_within_the_window_and_the_order_names_what_it_replaces(fake: FakeWorld) -> None:
-    begin = fake.world.clock.now() + 20 * DAY
-    suggest(fake, window(begin))
-    await fake.issuer()
-    await fake.issue()
-    await fake.world.advance(timedelta(minutes=1))
-    first = await identifier_in(fake)
-    await fake.world.advance_to(begin - timedelta(minutes=1))
-    assert (await fake.certificate()).status.revision == 1
+async def test_it_is_renewed_within_the_window_and_the_order_names_what_it_replaces(bare: FakeWorld) -> None:
+    begin = bare.world.clock.now() + 20 * DAY
+    suggest(bare, window(begin))
+    await bare.issuer()
+    await bare.issue(after=timedelta(minutes=1))
+    first = await identifier_in(bare)
+    await bare.world.advance_to(begin - timedelta(minutes=1))
+    assert (await bare.certificate()).status.revision == 1
     # Of the first one the server says the same whenever it is asked again, which may be before its moment.
-    fake.ca.suggests = lambda identifier: window(begin if identifier == first else begin + 40 * DAY)
-    await fake.world.advance_to(begin + timedelta(hours=3))
-    certificate = await fake.certificate()
+    bare.ca.suggests = lambda identifier: window(begin if identifier == first else begin + 40 * DAY)
+    await bare.world.advance_to(begin + timedelta(hours=3))
+    certificate = await bare.certificate()
     assert certificate.status.revision == 2
-    assert replaced(fake) == ["", first]
+    assert replaced(bare) == ["", first]
     suggested = ari_of(certificate).suggested_window
     assert suggested is not None
     assert suggested.start == begin + 40 * DAY
 
 
-async def test_a_window_in_the_past_renews_at_once(fake: FakeWorld) -> None:
+async def test_a_window_in_the_past_renews_at_once(bare: FakeWorld) -> None:
     """As before a mass revocation: the server is asked every few hours, and then says: now."""
-    suggest(fake, window(fake.world.clock.now() + 60 * DAY))
-    await fake.issuer()
-    await fake.issue()
-    await fake.world.advance(DAY)
-    first = await identifier_in(fake)
-    assert (await fake.certificate()).status.revision == 1
+    suggest(bare, window(bare.world.clock.now() + 60 * DAY))
+    await bare.issuer()
+    await bare.issue(after=DAY)
+    first = await identifier_in(bare)
+    assert (await bare.certificate()).status.revision == 1
 
     def suggests(identifier: str) -> dict[str, Any]:
-        now = fake.world.clock.now()
+        now = bare.world.clock.now()
         return window(now - DAY if identifier == first else now + 60 * DAY)
 
-    fake.ca.suggests = suggests
-    await fake.world.advance(timedelta(hours=7))
-    assert (await fake.certificate()).status.revision == 2
-    assert replaced(fake) == ["", first]
-    await fake.world.advance(2 * DAY)
-    assert (await fake.certificate()).status.revision == 2
+    bare.ca.suggests = suggests
+    await bare.world.advance(timedelta(hours=7))
+    assert (await bare.certificate()).status.revision == 2
+    assert replaced(bare) == ["", first]
+    await bare.world.advance(2 * DAY)
+    assert (await bare.certificate()).status.revision == 2
 
 
-async def test_a_server_that_calls_every_certificate_overdue_gets_no_storm_of_orders(fake: FakeWorld) -> None:
-    suggest(fake, window(fake.world.clock.now() - DAY))
-    await fake.issuer()
-    await fake.issue()
-    await fake.world.advance(DAY)
-    assert len(fake.ca.orders) <= 13
+async def test_a_server_that_calls_every_certificate_overdue_gets_no_storm_of_orders(bare: FakeWorld) -> None:
+    suggest(bare, window(bare.world.clock.now() - DAY))
+    await bare.issuer()
+    await bare.issue(after=DAY)
+    assert len(bare.ca.orders) <= 13
 
 
-async def test_a_server_that_is_slow_to_tell_does_not_have_the_new_one_renewed(fake: FakeWorld) -> None:
+async def test_a_server_that_is_slow_to_tell_does_not_have_the_new_one_renewed(bare: FakeWorld) -> None:
     """What it said of the one before must not be taken for the new one's, whose beginning it sets back."""
 
     def earlier(builder: x509.CertificateBuilder, _csr: object) -> x509.CertificateBuilder:
@@ -151,52 +145,51 @@ async def test_a_server_that_is_slow_to_tell_does_not_have_the_new_one_renewed(f
         certificate_builder._not_valid_before -= timedelta(hours=1)
         return builder
 
-    fake.ca.tamper = earlier
-    suggest(fake, window(fake.world.clock.now() + 20 * DAY))
-    await fake.issuer()
-    await fake.issue()
-    await fake.world.advance(20 * DAY - timedelta(hours=1))
-    fake.ca.refuse(Action.RENEWAL_INFO, "serverInternal", status=500, times=8)  # for hours
-    await fake.world.advance(timedelta(hours=3))
-    assert (await fake.certificate()).status.revision == 2
-    suggest(fake, window(fake.world.clock.now() + 20 * DAY))
-    await fake.world.advance(DAY)
-    assert (await fake.certificate()).status.revision == 2
+    bare.ca.tamper = earlier
+    suggest(bare, window(bare.world.clock.now() + 20 * DAY))
+    await bare.issuer()
+    await bare.issue(after=20 * DAY - timedelta(hours=1))
+    bare.ca.refuse(Action.RENEWAL_INFO, "serverInternal", status=500, times=8)  # for hours
+    await bare.world.advance(timedelta(hours=3))
+    assert (await bare.certificate()).status.revision == 2
+    suggest(bare, window(bare.world.clock.now() + 20 * DAY))
+    await bare.world.advance(DAY)
+    assert (await bare.certificate()).status.revision == 2
 
 
-async def test_a_server_that_has_counted_the_replacement_already_is_asked_without(fake: FakeWorld) -> None:
-    begin = fake.world.clock.now() + 20 * DAY
-    suggest(fake, window(begin))
-    await fake.issuer()
-    await fake.issue()
-    await fake.world.advance_to(begin - timedelta(minutes=1))
-    fake.ca.refuse(Action.NEW_ORDER, "alreadyReplaced", status=409)
-    first = await identifier_in(fake)
+async def test_a_server_that_has_counted_the_replacement_already_is_asked_without(bare: FakeWorld) -> None:
+    begin = bare.world.clock.now() + 20 * DAY
+    suggest(bare, window(begin))
+    await bare.issuer()
+    await bare.issue()
+    await bare.world.advance_to(begin - timedelta(minutes=1))
+    bare.ca.refuse(Action.NEW_ORDER, "alreadyReplaced", status=409)
+    first = await identifier_in(bare)
     # Of the first one the server says the same whenever it is asked again.
-    fake.ca.suggests = lambda identifier: window(begin if identifier == first else begin + 40 * DAY)
-    await fake.world.advance(timedelta(hours=3))
-    certificate = await fake.certificate()
+    bare.ca.suggests = lambda identifier: window(begin if identifier == first else begin + 40 * DAY)
+    await bare.world.advance(timedelta(hours=3))
+    certificate = await bare.certificate()
     assert certificate.status.revision == 2
     assert certificate.status.failed_issuance_attempts is None
-    assert replaced(fake) == ["", ""]
+    assert replaced(bare) == ["", ""]
 
 
-async def test_a_server_that_fails_at_the_replaced_certificate_is_asked_without(fake: FakeWorld) -> None:
-    begin = fake.world.clock.now() + 20 * DAY
-    suggest(fake, window(begin))
-    await fake.issuer()
-    await fake.issue()
-    await fake.world.advance_to(begin - timedelta(minutes=1))
+async def test_a_server_that_fails_at_the_replaced_certificate_is_asked_without(bare: FakeWorld) -> None:
+    begin = bare.world.clock.now() + 20 * DAY
+    suggest(bare, window(begin))
+    await bare.issuer()
+    await bare.issue()
+    await bare.world.advance_to(begin - timedelta(minutes=1))
 
     def fail_at_replaces(action: Action, payload: dict[str, Any]) -> None:
         if action is Action.NEW_ORDER and "replaces" in payload:
             raise Refusal("serverInternal", "could not find an order for the given certificate", status=500)
 
-    fake.ca.before = fail_at_replaces
-    first = await identifier_in(fake)
-    fake.ca.suggests = lambda identifier: window(begin if identifier == first else begin + 40 * DAY)
-    await fake.world.advance(timedelta(hours=3))
-    certificate = await fake.certificate()
+    bare.ca.before = fail_at_replaces
+    first = await identifier_in(bare)
+    bare.ca.suggests = lambda identifier: window(begin if identifier == first else begin + 40 * DAY)
+    await bare.world.advance(timedelta(hours=3))
+    certificate = await bare.certificate()
     assert certificate.status.revision == 2
     assert certificate.status.failed_issuance_attempts is None
 
@@ -284,44 +277,40 @@ CHANGES: dict[Change, int] = {
 
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
 async def test_a_certificate_that_the_account_has_not_issued_is_renewed(
-    fake: FakeWorld, change: Change
+    bare: FakeWorld, change: Change
 ) -> None:
-    fake.ca.suggests, fake.ca.lifetime = known_to(fake.ca), 9 * DAY
-    await fake.issuer()
-    await fake.issue()
-    await fake.world.advance(timedelta(minutes=1))
-    assert ari_of(await fake.certificate()).suggested_window is not None
-    placed = len(fake.ca.orders)
-    await change(fake)
-    await fake.world.advance(7 * DAY)
-    certificate = await fake.certificate()
+    bare.ca.suggests, bare.ca.lifetime = known_to(bare.ca), 9 * DAY
+    await bare.issuer()
+    await bare.issue(after=timedelta(minutes=1))
+    assert ari_of(await bare.certificate()).suggested_window is not None
+    placed = len(bare.ca.orders)
+    await change(bare)
+    await bare.world.advance(7 * DAY)
+    certificate = await bare.certificate()
     assert certificate.status.revision is not None
     assert certificate.status.revision >= 2
-    assert await fake.world.is_ready("web")
+    assert await bare.world.is_ready("web")
     assert certificate.status.failed_issuance_attempts is None
-    cas = [fake.ca, *fake.others]
+    cas = [bare.ca, *bare.others]
     orders = [order for ca in cas for order in ca.orders.values()]
     refused = sum(ca.counted()[Action.NEW_ORDER] for ca in cas) - len(orders)
     assert refused - (placed if change is reset_the_database else 0) <= CHANGES[change]
 
 
-async def test_renewal_information_of_a_former_server_is_dropped(fake: FakeWorld) -> None:
-    fake.ca.suggests = known_to(fake.ca)
-    await fake.issuer()
-    await fake.issue()
-    await fake.world.advance(timedelta(minutes=1))
-    assert ari_of(await fake.certificate()).suggested_window is not None
-    await change_the_server(fake)
-    await fake.world.advance(timedelta(hours=7))
-    ari = ari_of(await fake.certificate())
-    assert (ari.suggested_window, ari.account) == (None, next(iter(fake.others[0].accounts)))
+async def test_renewal_information_of_a_former_server_is_dropped(bare: FakeWorld) -> None:
+    bare.ca.suggests = known_to(bare.ca)
+    await bare.issuer()
+    await bare.issue(after=timedelta(minutes=1))
+    assert ari_of(await bare.certificate()).suggested_window is not None
+    await change_the_server(bare)
+    await bare.world.advance(timedelta(hours=7))
+    ari = ari_of(await bare.certificate())
+    assert (ari.suggested_window, ari.account) == (None, next(iter(bare.others[0].accounts)))
     assert "no known issuer" in ari.last_error
 
 
 async def test_a_server_that_offers_nothing_is_not_asked(fake: FakeWorld) -> None:
-    await fake.issuer()
-    await fake.issue()
-    await fake.world.advance(10 * DAY)
+    await fake.issue(after=10 * DAY)
     certificate = await fake.certificate()
     assert certificate.status.acme is None
     assert Action.RENEWAL_INFO not in fake.ca.counted()
@@ -330,51 +319,48 @@ async def test_a_server_that_offers_nothing_is_not_asked(fake: FakeWorld) -> Non
     assert certificate.status.renewal_time >= certificate.status.not_after - 30 * DAY
 
 
-async def test_an_issuer_may_switch_it_off(fake: FakeWorld) -> None:
-    suggest(fake, window(fake.world.clock.now() + 20 * DAY))
-    await fake.issuer(renewalInformationSource="None")
-    await fake.issue()
-    await fake.world.advance(70 * DAY)
-    certificate = await fake.certificate()
+async def test_an_issuer_may_switch_it_off(bare: FakeWorld) -> None:
+    suggest(bare, window(bare.world.clock.now() + 20 * DAY))
+    await bare.issuer(renewalInformationSource="None")
+    await bare.issue(after=70 * DAY)
+    certificate = await bare.certificate()
     assert certificate.status.acme is None
-    assert Action.RENEWAL_INFO not in fake.ca.counted()
+    assert Action.RENEWAL_INFO not in bare.ca.counted()
     assert certificate.status.revision == 2
-    assert replaced(fake) == ["", ""]
+    assert replaced(bare) == ["", ""]
 
 
-async def test_what_was_suggested_before_stands_while_the_server_is_in_trouble(fake: FakeWorld) -> None:
-    begin = fake.world.clock.now() + 20 * DAY
-    suggest(fake, window(begin))
-    await fake.issuer()
-    await fake.issue()
-    await fake.world.advance(timedelta(minutes=1))
-    before = await fake.certificate()
+async def test_what_was_suggested_before_stands_while_the_server_is_in_trouble(bare: FakeWorld) -> None:
+    begin = bare.world.clock.now() + 20 * DAY
+    suggest(bare, window(begin))
+    await bare.issuer()
+    await bare.issue(after=timedelta(minutes=1))
+    before = await bare.certificate()
 
     def suggests(_identifier: str) -> dict[str, Any]:
         raise Refusal("serverInternal", "on fire", status=500)
 
-    fake.ca.suggests = suggests
-    await fake.world.advance(timedelta(hours=8))
-    after = await fake.certificate()
+    bare.ca.suggests = suggests
+    await bare.world.advance(timedelta(hours=8))
+    after = await bare.certificate()
     assert ari_of(after).suggested_window == ari_of(before).suggested_window
     assert "on fire" in ari_of(after).last_error
     assert ari_of(after).last_checked == ari_of(before).last_checked
     assert after.status.renewal_time == before.status.renewal_time
-    assert await fake.world.is_ready("web")
-    asked = fake.ca.counted()[Action.RENEWAL_INFO]
-    await fake.world.advance(DAY)
-    assert fake.ca.counted()[Action.RENEWAL_INFO] - asked <= 24
-    suggest(fake, window(begin))
-    await fake.world.advance(timedelta(hours=2))
-    assert ari_of(await fake.certificate()).last_error == ""
+    assert await bare.world.is_ready("web")
+    asked = bare.ca.counted()[Action.RENEWAL_INFO]
+    await bare.world.advance(DAY)
+    assert bare.ca.counted()[Action.RENEWAL_INFO] - asked <= 24
+    suggest(bare, window(begin))
+    await bare.world.advance(timedelta(hours=2))
+    assert ari_of(await bare.certificate()).last_error == ""
 
 
-async def test_a_window_without_sense_is_none(fake: FakeWorld) -> None:
-    suggest(fake, window(fake.world.clock.now() + 20 * DAY, -timedelta(hours=1)))
-    await fake.issuer()
-    await fake.issue()
-    await fake.world.advance(timedelta(minutes=1))
-    certificate = await fake.certificate()
+async def test_a_window_without_sense_is_none(bare: FakeWorld) -> None:
+    suggest(bare, window(bare.world.clock.now() + 20 * DAY, -timedelta(hours=1)))
+    await bare.issuer()
+    await bare.issue(after=timedelta(minutes=1))
+    certificate = await bare.certificate()
     assert ari_of(certificate).suggested_window is None
     assert "window" in ari_of(certificate).last_error
     assert certificate.status.not_after is not None
@@ -382,59 +368,55 @@ async def test_a_window_without_sense_is_none(fake: FakeWorld) -> None:
     assert certificate.status.renewal_time >= certificate.status.not_after - 30 * DAY
 
 
-async def test_the_server_is_asked_again_when_it_says(fake: FakeWorld) -> None:
-    suggest(fake, window(fake.world.clock.now() + 20 * DAY))
-    fake.ca.renewal_retry_after = "7200"
-    await fake.issuer()
-    await fake.issue()
-    await fake.world.advance(timedelta(minutes=1))
-    ari = ari_of(await fake.certificate())
+async def test_the_server_is_asked_again_when_it_says(bare: FakeWorld) -> None:
+    suggest(bare, window(bare.world.clock.now() + 20 * DAY))
+    bare.ca.renewal_retry_after = "7200"
+    await bare.issuer()
+    await bare.issue(after=timedelta(minutes=1))
+    ari = ari_of(await bare.certificate())
     assert ari.last_checked is not None
     assert ari.next_check is not None
     wait = ari.next_check - ari.last_checked
     assert timedelta(hours=2) <= wait <= timedelta(hours=2.2)
-    before = fake.ca.counted()[Action.RENEWAL_INFO]
-    await fake.world.advance(timedelta(hours=11))
-    assert fake.ca.counted()[Action.RENEWAL_INFO] - before == 5
+    before = bare.ca.counted()[Action.RENEWAL_INFO]
+    await bare.world.advance(timedelta(hours=11))
+    assert bare.ca.counted()[Action.RENEWAL_INFO] - before == 5
 
 
 @pytest.mark.parametrize(("action", "day"), [(Action.RENEWAL_INFO, 10), (Action.NEW_ORDER, 20)])
-async def test_a_certificate_rests_while_no_answer_comes(fake: FakeWorld, action: Action, day: int) -> None:
-    suggest(fake, window(fake.world.clock.now() + 20 * DAY))
-    await fake.issuer()
-    await fake.issue()
-    await fake.world.advance(day * DAY - timedelta(hours=1))
-    fake.silent.add(action)
+async def test_a_certificate_rests_while_no_answer_comes(bare: FakeWorld, action: Action, day: int) -> None:
+    suggest(bare, window(bare.world.clock.now() + 20 * DAY))
+    await bare.issuer()
+    await bare.issue(after=day * DAY - timedelta(hours=1))
+    bare.silent.add(action)
     # What looks at it over and over, because a moment has passed, would never be done.
     async with asyncio.timeout(200):
-        await fake.world.advance(DAY)
-    assert await fake.world.is_ready("web")
+        await bare.world.advance(DAY)
+    assert await bare.world.is_ready("web")
 
 
-async def test_a_restart_keeps_the_moment_and_asks_nobody(fake: FakeWorld) -> None:
-    suggest(fake, window(fake.world.clock.now() + 20 * DAY, 3 * DAY))
-    await fake.issuer()
-    await fake.issue()
-    await fake.world.advance(timedelta(minutes=1))
-    before = await fake.certificate()
-    asked = fake.ca.counted()[Action.RENEWAL_INFO]
-    writes = len(fake.world.recording.object_writes())
+async def test_a_restart_keeps_the_moment_and_asks_nobody(bare: FakeWorld) -> None:
+    suggest(bare, window(bare.world.clock.now() + 20 * DAY, 3 * DAY))
+    await bare.issuer()
+    await bare.issue(after=timedelta(minutes=1))
+    before = await bare.certificate()
+    asked = bare.ca.counted()[Action.RENEWAL_INFO]
+    writes = len(bare.world.recording.object_writes())
     for _ in range(3):
-        await fake.start()
-        await fake.world.advance(timedelta(minutes=5))
-    assert (await fake.certificate()).status == before.status
-    assert fake.ca.counted()[Action.RENEWAL_INFO] == asked
-    assert len(fake.world.recording.object_writes()) == writes
+        await bare.start()
+        await bare.world.advance(timedelta(minutes=5))
+    assert (await bare.certificate()).status == before.status
+    assert bare.ca.counted()[Action.RENEWAL_INFO] == asked
+    assert len(bare.world.recording.object_writes()) == writes
 
 
-async def test_maintenance_windows_are_obeyed_after_the_servers_moment(fake: FakeWorld) -> None:
-    begin = (fake.world.clock.now() + 20 * DAY).replace(hour=9, minute=0)
-    suggest(fake, window(begin))
-    await fake.issuer()
+async def test_maintenance_windows_are_obeyed_after_the_servers_moment(bare: FakeWorld) -> None:
+    begin = (bare.world.clock.now() + 20 * DAY).replace(hour=9, minute=0)
+    suggest(bare, window(begin))
+    await bare.issuer()
     at_night = {"cron": "0 2 * * *", "windowDuration": "1h", "timezone": "UTC"}
-    await fake.issue(renewal={"windows": [at_night]})
-    await fake.world.advance(timedelta(minutes=1))
-    moment = (await fake.certificate()).status.renewal_time
+    await bare.issue(renewal={"windows": [at_night]}, after=timedelta(minutes=1))
+    moment = (await bare.certificate()).status.renewal_time
     assert moment is not None
     assert moment > begin
     assert moment.hour == 2

@@ -31,9 +31,7 @@ A_MINUTE = timedelta(minutes=1)
 @pytest.fixture
 async def issued(fake: FakeWorld) -> FakeWorld:
     """A world with an issued Certificate `web` whose key is kept."""
-    await fake.issuer()
-    await fake.issue("web", "a.example.org", "b.example.org", privateKey=NEVER)
-    await fake.world.advance(A_MINUTE)
+    await fake.issue("web", "a.example.org", "b.example.org", privateKey=NEVER, after=A_MINUTE)
     assert await fake.world.is_ready("web")
     return fake
 

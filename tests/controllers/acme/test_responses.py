@@ -61,32 +61,32 @@ async def pending(fake: FakeWorld) -> Challenge:
     return challenge
 
 
-async def test_a_replica_answers_for_the_challenges_of_others_until_they_end(fake: FakeWorld) -> None:
-    async with another_replica(fake) as other:
-        challenge = await pending(fake)
-        assert other.tokens == {challenge.spec.token: challenge.spec.key} == fake.shown.tokens
-        await fake.world.advance(timedelta(hours=2))
-        assert await fake.world.is_ready("web")
+async def test_a_replica_answers_for_the_challenges_of_others_until_they_end(bare: FakeWorld) -> None:
+    async with another_replica(bare) as other:
+        challenge = await pending(bare)
+        assert other.tokens == {challenge.spec.token: challenge.spec.key} == bare.shown.tokens
+        await bare.world.advance(timedelta(hours=2))
+        assert await bare.world.is_ready("web")
         assert other.tokens == {}
 
 
-async def test_a_replica_that_starts_later_answers_too(fake: FakeWorld) -> None:
-    challenge = await pending(fake)
-    async with another_replica(fake) as other:
+async def test_a_replica_that_starts_later_answers_too(bare: FakeWorld) -> None:
+    challenge = await pending(bare)
+    async with another_replica(bare) as other:
         assert other.tokens == {challenge.spec.token: challenge.spec.key}
-    async with another_replica(fake, namespace="default") as other:
+    async with another_replica(bare, namespace="default") as other:
         # With --namespace there are no ClusterIssuers.
         assert other.tokens == {}
 
 
-async def test_a_challenge_written_by_hand_proves_nothing_for_a_foreign_account(fake: FakeWorld) -> None:
-    challenge = await pending(fake)
-    async with another_replica(fake) as other:
+async def test_a_challenge_written_by_hand_proves_nothing_for_a_foreign_account(bare: FakeWorld) -> None:
+    challenge = await pending(bare)
+    async with another_replica(bare) as other:
         for number, key in enumerate(("stolen.thumbprint-of-an-attacker", "stolen", "")):
             spec = msgspec.structs.replace(challenge.spec, token="stolen", key=key)
             meta = msgspec.structs.replace(
                 challenge.metadata, name=f"forged-{number}", uid="", resource_version="", owner_references=()
             )
-            await fake.world.client.create(CHALLENGES, Challenge(metadata=meta, spec=spec))
-        await fake.world.advance(timedelta(minutes=1))
+            await bare.world.client.create(CHALLENGES, Challenge(metadata=meta, spec=spec))
+        await bare.world.advance(timedelta(minutes=1))
         assert "stolen" not in other.tokens

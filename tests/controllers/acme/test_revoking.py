@@ -81,8 +81,7 @@ async def ask_fake(fake: FakeWorld) -> str:
 async def test_the_account_revokes_where_the_certificates_key_is_refused(refusal: str) -> None:
     async with fake_world() as fake:
         await fake.issuer()
-        await fake.issue("web")
-        await fake.world.advance(timedelta(minutes=1))
+        await fake.issue("web", after=timedelta(minutes=1))
         fake.ca.refuses_certificate_keys = refusal
         secret = await fake.world.client.get(SECRETS, "web", "default")
         assert await ask_fake(fake) == f"{read_certificate(secret.data['tls.crt']).serial_number:x}"
@@ -92,8 +91,7 @@ async def test_the_account_revokes_where_the_certificates_key_is_refused(refusal
 async def test_who_may_not_read_the_accounts_key_is_told_so_and_other_refusals_are_not_repeated() -> None:
     async with fake_world() as fake:
         await fake.issuer()
-        await fake.issue("web")
-        await fake.world.advance(timedelta(minutes=1))
+        await fake.issue("web", after=timedelta(minutes=1))
         fake.ca.refuses_certificate_keys = "badRevocationReason"
         assert (await ask_fake(fake)).endswith("signed by no account [badRevocationReason]")
         assert fake.ca.counted()[Action.REVOKE_CERT] == 1

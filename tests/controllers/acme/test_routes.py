@@ -260,8 +260,7 @@ async def test_a_kill_between_any_two_writes_leaves_nothing_behind(solver: Json)
         async with fake_world(cluster_listener=LISTENER) as fake:
             before = await begin(fake, solver)
             fake.cut.left = cut
-            await fake.issue()
-            await fake.world.advance(timedelta(seconds=20))
+            await fake.issue(after=timedelta(seconds=20))
             assert fake.cut.left <= 0
             await fake.start()
             await fake.world.advance(timedelta(hours=2))
@@ -298,8 +297,7 @@ async def solver_writes(solver: Json) -> tuple[int, int]:
     async with fake_world(cluster_listener=LISTENER) as fake:
         await begin(fake, solver)
         fake.cut = counting = Counting()
-        await fake.issue()
-        await fake.world.advance(timedelta(seconds=20))
+        await fake.issue(after=timedelta(seconds=20))
         assert await fake.world.is_ready("web")
     return counting.solvers[0], counting.solvers[-1]
 

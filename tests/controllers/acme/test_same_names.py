@@ -28,25 +28,22 @@ async def are_ready_without_failure(fake: FakeWorld, *copies: str) -> None:
 
 
 @pytest.mark.parametrize("polls", [0, 3])
-async def test_all_copies_are_ready_within_seconds(fake: FakeWorld, polls: int) -> None:
-    fake.ca.processing_polls = polls
-    await fake.issuer()
-    fake.ca.slow.add("a.example.org")
+async def test_all_copies_are_ready_within_seconds(bare: FakeWorld, polls: int) -> None:
+    bare.ca.processing_polls = polls
+    await bare.issuer()
+    bare.ca.slow.add("a.example.org")
     for name in COPIES:
-        await fake.issue(name)
-    reasons = [order.status.reason for order in await fake.orders()]
+        await bare.issue(name)
+    reasons = [order.status.reason for order in await bare.orders()]
     assert sum("the CA has this order for Order default/" in reason for reason in reasons) == 4
-    fake.ca.slow.clear()
-    for authorization in fake.ca.authorizations.values():
-        fake.ca.decide(authorization)
-    await fake.world.advance(SECONDS)
-    await are_ready_without_failure(fake, *COPIES)
-    assert fake.ca.counted()[Action.NEW_ORDER] == 2 * len(COPIES) - 1
+    bare.decide()
+    await bare.world.advance(SECONDS)
+    await are_ready_without_failure(bare, *COPIES)
+    assert bare.ca.counted()[Action.NEW_ORDER] == 2 * len(COPIES) - 1
 
 
 async def test_the_order_of_another_installation_is_ordered_again(fake: FakeWorld) -> None:
     """It has finalized the common order before us."""
-    await fake.issuer()
     taken: list[str] = []
 
     def finalizes_first(action: Action, _payload: dict[str, Any]) -> None:
@@ -56,19 +53,15 @@ async def test_the_order_of_another_installation_is_ordered_again(fake: FakeWorl
             fake.ca.issue_for_another_key(order)
 
     fake.ca.before = finalizes_first
-    await fake.issue("one")
-    await fake.world.advance(SECONDS)
+    await fake.issue("one", after=SECONDS)
     await are_ready_without_failure(fake, "one")
     assert len(taken) == 3
 
 
 async def test_a_ca_that_always_answers_with_an_old_order_is_reported(fake: FakeWorld) -> None:
-    await fake.issuer()
-    await fake.issue("one")
-    await fake.world.advance(SECONDS)
+    await fake.issue("one", after=SECONDS)
     fake.ca.reuses_orders = ("pending", "ready", "valid")
-    await fake.issue("two")
-    await fake.world.advance(SECONDS)
+    await fake.issue("two", after=SECONDS)
     assert "certificate for another key" in await fake.message_of("Issuing", "two")
     assert fake.ca.counted()[Action.NEW_ORDER] <= 12
     fake.ca.reuses_orders = ("pending", "ready")
@@ -76,26 +69,22 @@ async def test_a_ca_that_always_answers_with_an_old_order_is_reported(fake: Fake
     assert await fake.world.is_ready("two")
 
 
-async def test_an_order_that_does_not_get_on_stops_no_other(fake: FakeWorld) -> None:
+async def test_an_order_that_does_not_get_on_stops_no_other(bare: FakeWorld) -> None:
     """Its solver cannot present anything; the other issuer has the same account and a solver that works."""
     broken = {"http01": {"ingress": {}}, "waitInsteadOfSelfCheck": "9999h"}
-    await fake.issuer(solvers=[broken])
-    await fake.issuer("works", privateKeySecretRef={"name": "acme-account"})
-    await fake.issue("stuck")
-    await fake.issue("one", issuer="works")
-    await fake.world.advance(timedelta(minutes=2))
-    await are_ready_without_failure(fake, "one")
+    await bare.issuer(solvers=[broken])
+    await bare.issuer("works", privateKeySecretRef={"name": "acme-account"})
+    await bare.issue("stuck")
+    await bare.issue("one", issuer="works", after=timedelta(minutes=2))
+    await are_ready_without_failure(bare, "one")
 
 
 async def test_the_end_of_the_first_one_is_not_needed(fake: FakeWorld) -> None:
-    await fake.issuer()
     fake.ca.slow.add("a.example.org")
     for name in COPIES:
         await fake.issue(name)
     await fake.world.client.delete(CERTIFICATES, "one", "default")
-    fake.ca.slow.clear()
-    for authorization in fake.ca.authorizations.values():
-        fake.ca.decide(authorization)
+    fake.decide()
     await fake.world.advance(SECONDS)
     await are_ready_without_failure(fake, *COPIES[1:])
 

@@ -134,11 +134,9 @@ async def test_a_proof_is_not_accepted(attempt: Attempt, name: str) -> None:
 
 
 async def test_a_directory_whose_urls_have_moved_is_fetched_again(fake: FakeWorld) -> None:
-    await fake.issuer()
     fake.ca.path = "/v2"
     await fake.issue("web")
-    await fake.issue("other", "b.example.org")
-    await fake.world.advance(timedelta(seconds=5))
+    await fake.issue("other", "b.example.org", after=timedelta(seconds=5))
     for name in ("web", "other"):
         assert await fake.world.is_ready(name)
         assert (await fake.certificate(name)).status.failed_issuance_attempts is None
@@ -146,7 +144,6 @@ async def test_a_directory_whose_urls_have_moved_is_fetched_again(fake: FakeWorl
 
 
 async def test_an_issuer_whose_server_has_moved_is_ready(fake: FakeWorld) -> None:
-    await fake.issuer()
     fake.ca.path = "/v2"
     email = {"spec": {"acme": {"email": "other@example.org"}}}
     await fake.world.client.patch(CLUSTER_ISSUERS, "acme", "", email)
@@ -182,13 +179,11 @@ LOSSES = [expire_authorizations, lose_orders, lose_authorizations]
 async def test_what_the_ca_has_lost_is_ordered_again_without_a_failure(
     fake: FakeWorld, lose: Callable[[FakeCa], None], slow: Action
 ) -> None:
-    await fake.issuer()
     if slow is Action.CHALLENGE:
         fake.ca.slow.add("a.example.org")
     else:
         fake.ca.refuse(Action.FINALIZE, "serverInternal", status=503, times=3)
-    await fake.issue("web")
-    await fake.world.advance(timedelta(seconds=2))
+    await fake.issue("web", after=timedelta(seconds=2))
     fake.ca.slow.clear()
     lose(fake.ca)
     await fake.world.advance(timedelta(minutes=1))
@@ -198,7 +193,6 @@ async def test_what_the_ca_has_lost_is_ordered_again_without_a_failure(
 
 
 async def test_a_ca_that_loses_each_order_makes_a_failure_of_the_second(fake: FakeWorld) -> None:
-    await fake.issuer()
 
     def loses(action: Action, _payload: object) -> None:
         if action is Action.CHALLENGE:
@@ -206,15 +200,13 @@ async def test_a_ca_that_loses_each_order_makes_a_failure_of_the_second(fake: Fa
             lose_authorizations(fake.ca)
 
     fake.ca.before = loses
-    await fake.issue("web")
-    await fake.world.advance(timedelta(minutes=1))
+    await fake.issue("web", after=timedelta(minutes=1))
     assert (await fake.certificate()).status.failed_issuance_attempts == 1
     assert fake.ca.counted()[Action.NEW_ORDER] == 2
 
 
 @pytest.mark.parametrize("at", [Action.NEW_ORDER, Action.CHALLENGE, Action.FINALIZE])
 async def test_a_deactivated_account_is_the_issuers_condition(fake: FakeWorld, at: Action) -> None:
-    await fake.issuer()
     fake.ca.slow.add("a.example.org")
 
     def deactivates(action: Action, _payload: object) -> None:
@@ -225,8 +217,7 @@ async def test_a_deactivated_account_is_the_issuers_condition(fake: FakeWorld, a
 
     fake.ca.before = deactivates
     fake.ca.slow.clear()
-    await fake.issue("web")
-    await fake.world.advance(timedelta(minutes=1))
+    await fake.issue("web", after=timedelta(minutes=1))
     status, _, message = await fake.ready_of()
     assert (status, "deactivated" in message) == ("False", True)
     assert (await fake.certificate()).status.failed_issuance_attempts is None
@@ -237,7 +228,6 @@ async def test_a_deactivated_account_is_the_issuers_condition(fake: FakeWorld, a
 
 
 async def test_the_cas_last_error_is_in_the_order(fake: FakeWorld) -> None:
-    await fake.issuer()
 
     def breaks(action: Action, _payload: object) -> None:
         if action is Action.FINALIZE and len(fake.ca.orders) == 1:
@@ -246,29 +236,24 @@ async def test_the_cas_last_error_is_in_the_order(fake: FakeWorld) -> None:
             raise Refusal("serverInternal", "enrollment failed", status=500)
 
     fake.ca.before = breaks
-    await fake.issue("web")
-    await fake.world.advance(timedelta(seconds=10))
+    await fake.issue("web", after=timedelta(seconds=10))
     reasons = [order.status.reason for order in await fake.orders()]
     assert sum("enrollment failed" in reason for reason in reasons) == 1
 
 
 @pytest.mark.parametrize("status", [408, 429, 500, 502, 503])
 async def test_troubles_without_a_document_are_waited_out(fake: FakeWorld, status: int) -> None:
-    await fake.issuer()
     for action in (Action.NEW_ORDER, Action.AUTHORIZATION, Action.CHALLENGE, Action.FINALIZE):
         fake.ca.refuse(action, "", status=status, times=2)
-    await fake.issue("web")
-    await fake.world.advance(timedelta(minutes=1))
+    await fake.issue("web", after=timedelta(minutes=1))
     assert await fake.world.is_ready("web")
     assert (await fake.certificate()).status.failed_issuance_attempts is None
 
 
 @pytest.mark.parametrize("action", [Action.NEW_ORDER, Action.CHALLENGE, Action.FINALIZE, Action.CERTIFICATE])
 async def test_the_time_that_the_ca_names_is_waited_for(fake: FakeWorld, action: Action) -> None:
-    await fake.issuer()
     fake.ca.refuse(action, "rateLimited", "too many", status=429, retry_after="7200")
-    await fake.issue("web")
-    await fake.world.advance(timedelta(seconds=7100))
+    await fake.issue("web", after=timedelta(seconds=7100))
     asked = fake.ca.counted()[action]
     assert asked == 1
     assert "too many [rateLimited]" in (await fake.orders())[0].status.reason
@@ -281,11 +266,11 @@ async def test_the_time_that_the_ca_names_is_waited_for(fake: FakeWorld, action:
 
 
 async def test_nothing_is_said_to_the_ca_about_an_order_that_is_final(fake: FakeWorld) -> None:
-    await fake.issuer()
     fake.ca.verdicts["bad.example.org"] = Refusal("dns", "no such name")
     fake.ca.slow.add("slow.example.org")
-    await fake.issue("web", "a.example.org", "bad.example.org", "slow.example.org")
-    await fake.world.advance(timedelta(minutes=1))
+    await fake.issue(
+        "web", "a.example.org", "bad.example.org", "slow.example.org", after=timedelta(minutes=1)
+    )
     assert (await fake.orders())[0].status.state == "invalid"
     asked = len(fake.ca.requests)
     await fake.world.advance(timedelta(minutes=50))
@@ -303,9 +288,7 @@ async def test_nothing_is_said_to_the_ca_about_an_order_that_is_final(fake: Fake
 
 
 async def test_nothing_is_said_to_the_ca_about_an_order_that_has_succeeded(fake: FakeWorld) -> None:
-    await fake.issuer()
-    await fake.issue("web")
-    await fake.world.advance(timedelta(minutes=1))
+    await fake.issue("web", after=timedelta(minutes=1))
     assert await fake.world.is_ready("web")
     asked = fake.ca.counted()
     await fake.start()
@@ -317,10 +300,8 @@ async def test_nothing_is_said_to_the_ca_about_an_order_that_has_succeeded(fake:
 
 
 async def test_a_failed_order_is_tried_again_after_an_hour_with_another_order(fake: FakeWorld) -> None:
-    await fake.issuer()
     fake.ca.verdicts["a.example.org"] = Refusal("caa", "CAA forbids it")
-    await fake.issue("web")
-    await fake.world.advance(timedelta(minutes=50))
+    await fake.issue("web", after=timedelta(minutes=50))
     assert len(fake.ca.orders) == 1
     del fake.ca.verdicts["a.example.org"]
     await fake.world.advance(timedelta(minutes=20))
@@ -329,10 +310,8 @@ async def test_a_failed_order_is_tried_again_after_an_hour_with_another_order(fa
 
 
 async def test_processing_is_waited_for(fake: FakeWorld) -> None:
-    await fake.issuer()
     fake.ca.processing_polls = 5
-    await fake.issue("web")
-    await fake.world.advance(timedelta(minutes=1))
+    await fake.issue("web", after=timedelta(minutes=1))
     assert await fake.world.is_ready("web")
     assert fake.ca.counted()[Action.FINALIZE] == 1
 
@@ -379,10 +358,8 @@ def precertificate(builder: x509.CertificateBuilder, _: x509.CertificateSigningR
 async def test_a_certificate_that_does_not_match_is_never_stored(
     fake: FakeWorld, tamper: Any, sentence: str
 ) -> None:
-    await fake.issuer()
     fake.ca.tamper = tamper
-    await fake.issue("web")
-    await fake.world.advance(timedelta(minutes=1))
+    await fake.issue("web", after=timedelta(minutes=1))
     (order,) = await fake.orders()
     assert (order.status.state, order.status.certificate) == ("errored", b"")
     assert sentence in order.status.reason
@@ -426,11 +403,9 @@ async def _make_bad_names(fake: FakeWorld, where: str, kind: str) -> None:
     ],
 )
 async def test_bad_names_delay_no_other_name(fake: FakeWorld, where: str, kind: str) -> None:
-    await fake.issuer()
     await _make_bad_names(fake, where, kind)
     assert not any([await fake.world.is_ready(f"bad{number}") for number in range(_BAD)])
-    await fake.issue("good", "good.example.org")
-    await fake.world.advance(timedelta(seconds=2))
+    await fake.issue("good", "good.example.org", after=timedelta(seconds=2))
     assert await fake.world.is_ready("good"), await fake.message_of(name="good")
 
 
@@ -448,10 +423,8 @@ async def change(fake: FakeWorld, *names: str) -> None:
 
 
 async def test_a_refused_name_waits_for_the_spec_and_names_the_field(fake: FakeWorld) -> None:
-    await fake.issuer()
     fake.ca.refuse(Action.NEW_ORDER, "rejectedIdentifier", "not this one")
-    await fake.issue("web", "bad.example.org")
-    await fake.world.advance(31 * HOUR)
+    await fake.issue("web", "bad.example.org", after=31 * HOUR)
     assert fake.ca.counted()[Action.NEW_ORDER] == 1
     assert await reason_of(fake) == "InvalidRequest"
     message = await fake.message_of()
@@ -463,10 +436,8 @@ async def test_a_refused_name_waits_for_the_spec_and_names_the_field(fake: FakeW
 
 
 async def test_a_changed_issuer_is_asked_again_at_the_designs_time(fake: FakeWorld) -> None:
-    await fake.issuer()
     fake.ca.refuse(Action.NEW_ORDER, "rejectedIdentifier", "not this one")
-    await fake.issue()
-    await fake.world.advance(timedelta(minutes=5))
+    await fake.issue(after=timedelta(minutes=5))
     change = {"spec": {"acme": {"email": "other@example.org"}}}
     await fake.world.client.patch(CLUSTER_ISSUERS, "acme", "", change)
     await fake.world.advance(timedelta(minutes=54))
@@ -476,10 +447,8 @@ async def test_a_changed_issuer_is_asked_again_at_the_designs_time(fake: FakeWor
 
 
 async def test_a_proof_that_failed_is_tried_again_after_an_hour(fake: FakeWorld) -> None:
-    await fake.issuer()
     fake.ca.refuse(Action.NEW_ORDER, "dns", "no such name")
-    await fake.issue()
-    await fake.world.advance(timedelta(minutes=59))
+    await fake.issue(after=timedelta(minutes=59))
     assert fake.ca.counted()[Action.NEW_ORDER] == 1
     assert await reason_of(fake) == "Failed"
     await fake.world.advance(timedelta(minutes=2))
@@ -497,7 +466,6 @@ def _placed(fake: FakeWorld) -> int:
 async def test_a_time_inside_a_detail_does_not_delay_the_next_attempt(
     fake: FakeWorld, restarts: bool
 ) -> None:
-    await fake.issuer()
     fake.ca.verdicts["a.example.org"] = Refusal("unauthorized", _FORGED)
     await fake.issue()
     del fake.ca.verdicts["a.example.org"]
@@ -508,7 +476,6 @@ async def test_a_time_inside_a_detail_does_not_delay_the_next_attempt(
 
 
 async def test_a_time_inside_a_detail_does_not_delay_an_order_after_a_restart(fake: FakeWorld) -> None:
-    await fake.issuer()
     fake.ca.refuse(Action.NEW_ORDER, "serverInternal", _FORGED, status=503)
     await fake.issue()
     await fake.start()
@@ -517,7 +484,6 @@ async def test_a_time_inside_a_detail_does_not_delay_an_order_after_a_restart(fa
 
 
 async def test_a_type_inside_a_detail_is_not_the_cause(fake: FakeWorld) -> None:
-    await fake.issuer()
     fake.ca.verdicts["a.example.org"] = Refusal("", "")
     fake.ca.refuse(Action.NEW_ORDER, "dns", "no such name [rejectedIdentifier] [rateLimited]")
     await fake.issue()
@@ -528,7 +494,6 @@ async def test_a_type_inside_a_detail_is_not_the_cause(fake: FakeWorld) -> None:
 
 
 async def test_the_named_time_outlives_a_restart(fake: FakeWorld) -> None:
-    await fake.issuer()
     fake.ca.refuse(Action.NEW_ORDER, "serverInternal", status=503, retry_after="7200")
     await fake.issue()
     await fake.start()
@@ -540,10 +505,8 @@ async def test_the_named_time_outlives_a_restart(fake: FakeWorld) -> None:
 
 @pytest.mark.parametrize("action", [Action.NEW_ORDER, Action.CHALLENGE])
 async def test_a_retry_after_is_obeyed_for_a_week_at_most(fake: FakeWorld, action: Action) -> None:
-    await fake.issuer()
     fake.ca.refuse(action, "serverInternal", status=503, retry_after="315360000")
-    await fake.issue()
-    await fake.world.advance(timedelta(days=6))
+    await fake.issue(after=timedelta(days=6))
     assert not await fake.world.is_ready("web")
     await fake.world.advance(timedelta(days=1, minutes=5))
     assert await fake.world.is_ready("web")
@@ -552,7 +515,6 @@ async def test_a_retry_after_is_obeyed_for_a_week_at_most(fake: FakeWorld, actio
 async def test_a_changed_spec_is_tried_immediately_after_the_failed_request_was_deleted(
     fake: FakeWorld,
 ) -> None:
-    await fake.issuer()
     fake.ca.refuse(Action.NEW_ORDER, "dns", "no such name")
     await fake.issue()
     await fake.world.client.delete(CERTIFICATE_REQUESTS, "web-1", "default")
@@ -566,7 +528,6 @@ async def test_a_changed_spec_is_tried_immediately_after_the_failed_request_was_
 
 
 async def test_a_clock_that_was_behind_at_start_causes_no_storm(fake: FakeWorld) -> None:
-    await fake.issuer()
     for number in range(12):
         name = f"web{number}.example.org"
         fake.ca.verdicts[name] = Refusal("dns", "no such name")

@@ -240,8 +240,7 @@ async def test_a_lost_account_is_looked_after_by_the_replica_that_misses_it() ->
         acme = AcmeOptions(make_transport=fake.ca.transport, responder=fake.shown)
         await fake.world.start_controllers(acme=acme, mine=lambda key: key.name != "acme")
         fake.ca.accounts.clear()
-        await fake.issue("web")
-        await fake.world.advance(timedelta(minutes=5))
+        await fake.issue("web", after=timedelta(minutes=5))
         assert await fake.world.is_ready("web"), await fake.message_of()
         assert [action for action, _ in fake.ca.requests].count(Action.NEW_ACCOUNT) == 2
 

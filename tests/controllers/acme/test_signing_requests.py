@@ -60,11 +60,11 @@ async def events(world: World) -> list[tuple[str, str]]:
 
 
 @pytest.fixture
-async def signing(fake: FakeWorld) -> FakeWorld:
+async def signing(bare: FakeWorld) -> FakeWorld:
     """A world that signs Kubernetes' requests, with an ACME issuer."""
-    await fake.start(enabled=ENABLED)
-    await fake.issuer()
-    return fake
+    await bare.start(enabled=ENABLED)
+    await bare.issuer()
+    return bare
 
 
 async def test_an_approved_request_is_ordered_in_the_namespace_of_the_issuers_secrets(

@@ -138,8 +138,7 @@ async def test_renew_ends_the_patience_with_a_ca() -> None:
     async with fake_world() as fake:
         await fake.issuer()
         fake.ca.refuse(Action.NEW_ORDER, _OUT, status=503, times=9)
-        await fake.issue("web", "web.example.com")
-        await fake.world.advance(timedelta(minutes=5))
+        await fake.issue("web", "web.example.com", after=timedelta(minutes=5))
         asked = _placed(fake)
         await _renew(fake, "web")
         assert _placed(fake) == asked + 1

@@ -50,7 +50,6 @@ async def test_certificates_that_failed_at_an_issuer_of_another_group_wait_as_be
 
 
 async def test_orders_that_wait_for_a_rate_limit_wait_as_before(fake: FakeWorld) -> None:
-    await fake.issuer()
     await fake.world.stop_controllers()
     await restore(fake.world, "acme.json")
     await fake.start()

@@ -174,8 +174,7 @@ async def test_an_order_that_no_other_member_can_take_over_goes_on_where_it_is(f
     async with asyncio.timeout(60):
         await fake.world.advance(timedelta(minutes=15))
     fake.ca.is_away = False
-    for authorization in fake.ca.authorizations.values():
-        fake.ca.decide(authorization)
+    fake.decide()
     await fake.world.advance(timedelta(minutes=5))
     assert await fake.world.is_ready("web")
     assert await signer_of(fake) == "acme"
@@ -188,8 +187,7 @@ async def test_an_order_that_the_server_has_taken_goes_on_there_after_a_short_ou
     fake.ca.is_away = True
     await fake.world.advance(timedelta(minutes=3))
     fake.ca.is_away = False
-    for authorization in fake.ca.authorizations.values():
-        fake.ca.decide(authorization)
+    fake.decide()
     await fake.world.advance(timedelta(minutes=2))
     assert await fake.world.is_ready("web")
     assert (ordered(fake.ca), ordered(second_of(fake))) == (1, 0)
@@ -220,8 +218,7 @@ async def test_a_restart_keeps_the_request_where_it_is(fake: FakeWorld) -> None:
     await fake.world.advance(timedelta(seconds=5))
     await fake.start()
     await fake.world.advance(timedelta(seconds=30))
-    for authorization in fake.ca.authorizations.values():
-        fake.ca.decide(authorization)
+    fake.decide()
     await fake.world.advance(timedelta(minutes=1))
     assert await fake.world.is_ready("web")
     assert (ordered(fake.ca), ordered(second_of(fake))) == (1, 0)

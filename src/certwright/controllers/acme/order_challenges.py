@@ -19,8 +19,10 @@ from certwright.kube.api.errors import AlreadyExists, NotFound
 from certwright.kube.api.kinds import controller_reference
 from certwright.kube.api.meta import (
     CONTROLLER_REFERENCE,
+    ObjectKey,
     ObjectMeta,
     changed_by_admission,
+    controller_of,
     removed_metadata,
 )
 from certwright.kube.client.rest import Client
@@ -301,3 +303,26 @@ def _identity(parent: ParentRef, namespace: str) -> tuple[str, str, str, str]:
     """Which object it names: a parent's sections and ports are one object."""
     group = GATEWAY_GROUP if parent.group is None else parent.group
     return group, parent.kind or "Gateway", parent.namespace or namespace, parent.name
+
+
+def with_the_last(
+    caches: Caches, is_proven: Callable[[Challenge], bool], enqueue_order: Callable[[Challenge], None]
+) -> Callable[[Challenge], None]:
+    """As `enqueue_order`, but not while other names keep the Order waiting, because it would read through all
+    of them at each. An Order that shows a reason is enqueued for each."""
+
+    def enqueue(challenge: Challenge) -> None:
+        owner = controller_of(challenge.metadata)
+        key = ObjectKey(challenge.metadata.namespace, owner.name) if owner is not None else None
+        order = caches.orders.cache.get(key) if key is not None else None
+        if order is None or order.status.reason or not has_open_names(order):
+            enqueue_order(challenge)
+
+    def has_open_names(order: Order) -> bool:
+        # The youngest are mostly the last to be proven.
+        return any(
+            not (item.status.is_final or item.metadata.deletion_timestamp is not None or is_proven(item))
+            for item in reversed(caches.challenges_of(order.metadata))
+        )
+
+    return enqueue
