@@ -13,6 +13,7 @@ from certwright.kube.apiserver.builtin import make_registry
 from certwright.kube.apiserver.model.registry import Registry, version_rank
 from certwright.kube.apiserver.representations import discovery
 from certwright.kube.util.clock import TestClock
+from certwright.kube.util.http_messages import Response
 from certwright.resources.crds import custom_resource_definitions
 from kube.apiserver.accepting import serve
 
@@ -31,9 +32,14 @@ def registry() -> Registry:
     return made
 
 
-def ask(registry: Registry, path: str, accept: str = "application/json, */*") -> Json:
-    response = discovery.respond(registry, path, accept)
+def respond(registry: Registry, path: str, accept: str, known: str = "", **options: str) -> Response:
+    response = discovery.respond(registry, path, accept, known, **options)
     assert response is not None
+    return response
+
+
+def ask(registry: Registry, path: str, accept: str = "application/json, */*") -> Json:
+    response = respond(registry, path, accept)
     assert response.status == 200
     decoded: Json = msgspec.json.decode(response.body)
     return decoded
@@ -121,8 +127,7 @@ def test_a_version_lists_its_resources_and_their_status(registry: Registry) -> N
 def test_everything_is_told_at_once_to_those_who_ask_for_it(
     registry: Registry, accept: str, version: str
 ) -> None:
-    response = discovery.respond(registry, "/apis", accept)
-    assert response is not None
+    response = respond(registry, "/apis", accept)
     media_type = f"application/json;g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList"
     assert response.headers["content-type"] == media_type
     assert response.headers["vary"] == "Accept"
@@ -152,16 +157,12 @@ def test_the_core_group_has_no_name_in_the_aggregated_form(registry: Registry) -
 
 
 def test_who_has_the_newest_state_is_told_so(registry: Registry) -> None:
-    first = discovery.respond(registry, "/apis", AGGREGATED)
-    assert first is not None
+    first = respond(registry, "/apis", AGGREGATED)
     etag = first.headers["etag"]
-    again = discovery.respond(registry, "/apis", AGGREGATED, etag)
-    assert again is not None
+    again = respond(registry, "/apis", AGGREGATED, etag)
     assert (again.status, again.body) == (304, b"")
     registry.drop_crd("issuers.cert-manager.io")
-    changed = discovery.respond(registry, "/apis", AGGREGATED, etag)
-    assert changed is not None
-    assert changed.status == 200
+    assert respond(registry, "/apis", AGGREGATED, etag).status == 200
 
 
 @pytest.mark.parametrize(
@@ -221,6 +222,4 @@ def test_only_groups_of_custom_resources_take_any_method(registry: Registry) -> 
     for path in ("/api", "/apis", "/api/v1", "/apis/coordination.k8s.io/v1", "/version"):
         with pytest.raises(MethodNotAllowed):
             discovery.respond(registry, path, "", method="POST")
-    answer = discovery.respond(registry, "/apis/cert-manager.io", "", method="POST")
-    assert answer is not None
-    assert answer.status == 200
+    assert respond(registry, "/apis/cert-manager.io", "", method="POST").status == 200
