@@ -499,16 +499,23 @@ async def test_a_dry_run_calls_only_webhooks_without_side_effects(
 
 
 @pytest.mark.parametrize(
-    ("query", "body"), [("?dryRun=All", None), ("", {"kind": "DeleteOptions", "dryRun": ["All"]})]
+    ("query", "body", "dry"),
+    [
+        ("?dryRun=All", None, True),
+        ("", {"dryRun": ["All"]}, True),
+        # The query counts only without a body.
+        ("?dryRun=All", {"propagationPolicy": "Background"}, False),
+    ],
 )
 async def test_a_deletion_is_a_dry_run_wherever_that_is_said(
-    api: Api, hooks: WebhookServer, query: str, body: Json | None
+    api: Api, hooks: WebhookServer, query: str, body: Json | None, *, dry: bool
 ) -> None:
     await make(api)
     await register(api, "Validating", hooks.hook(rules=[rule_for("configmaps", "DELETE")]))
     await api.ok("DELETE", f"{CONFIG_MAPS}/a{query}", body)
-    assert (hooks.requests[0]["dryRun"], hooks.requests[0]["options"]["dryRun"]) == (True, ["All"])
-    assert await api.exists(f"{CONFIG_MAPS}/a")
+    assert hooks.requests[0]["dryRun"] is dry
+    assert hooks.requests[0]["options"].get("dryRun") == (["All"] if dry else None)
+    assert await api.exists(f"{CONFIG_MAPS}/a") is dry
 
 
 _VALIDATING = "admissionregistration.k8s.io/validatingwebhookconfigurations"

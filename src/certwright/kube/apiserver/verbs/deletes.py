@@ -98,6 +98,8 @@ def read_options(call: Call) -> DeleteOptions:
         raise invalid_object("meta.k8s.io", "DeleteOptions", "", errors)
     if options.dry_run:
         call.query = {**call.query, "dryRun": "All"}  # admission must know it, also where the body says it
+    elif "dryRun" in call.query:
+        call.query = {name: value for name, value in call.query.items() if name != "dryRun"}
     return options
 
 
