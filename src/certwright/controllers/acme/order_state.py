@@ -59,17 +59,6 @@ Stage = Unplaced | Placed | Finalizing
 """How far an Order has come at the CA."""
 
 
-def shown_state(stage: Stage) -> str:
-    """The state for `status.state`; empty: the one that is there stays."""
-    match stage:
-        case Unplaced():
-            return ""
-        case Placed(is_ready=is_ready):
-            return "ready" if is_ready else ""
-        case Finalizing(state=state):
-            return state
-
-
 class FollowFrom(NamedTuple):
     """What decides which Challenges an Order needs: revisions, and the account's key."""
 

@@ -48,7 +48,6 @@ from certwright.controllers.acme.order_state import (
     Stage,
     Unplaced,
     poll_delay,
-    shown_state,
     with_attempt,
 )
 from certwright.controllers.acme.provenance import is_of_another_account
@@ -601,7 +600,11 @@ class OrderReconciler:
         if wait.is_brief or not announced.is_news(memory.announced, now):
             return Result(wake_at=wait.until)
         self._memories.keep(order, replace(memory, announced=announced))
-        state = shown_state(memory.stage) or order.status.state
+        state, stage = order.status.state, memory.stage
+        if isinstance(stage, Finalizing):
+            state = stage.state
+        elif isinstance(stage, Placed) and stage.is_ready:
+            state = "ready"
         await self._write(order, msgspec.structs.replace(order.status, reason=announced.text, state=state))
         return Result(wake_at=wait.until)
 

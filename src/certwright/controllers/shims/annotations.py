@@ -97,28 +97,6 @@ PARENT_NAMESPACE: Final = "acme.cert-manager.io/http01-parentrefnamespace"
 _OURS: Final = re.compile(r"(acme\.)?cert-?man[a-z]*\.[a-z0-9.-]+/", re.ASCII | re.IGNORECASE)
 """The prefixes `cert-manager.io/` and `acme.cert-manager.io/`, misspelt ones included."""
 
-_SUBJECT: Final = {
-    names.SUBJECT_ORGANIZATIONS: "organizations",
-    names.SUBJECT_ORGANIZATIONAL_UNITS: "organizational_units",
-    names.SUBJECT_COUNTRIES: "countries",
-    names.SUBJECT_PROVINCES: "provinces",
-    names.SUBJECT_LOCALITIES: "localities",
-    names.SUBJECT_STREET_ADDRESSES: "street_addresses",
-    names.SUBJECT_POSTAL_CODES: "postal_codes",
-}
-_NAMES: Final = {
-    names.ALT_NAMES: "dns_names",
-    names.IP_SANS: "ip_addresses",
-    names.URI_SANS: "uris",
-    names.EMAIL_SANS: "email_addresses",
-}
-_KEY: Final = {
-    KEY_ALGORITHM: "algorithm",
-    KEY_ENCODING: "encoding",
-    KEY_SIZE: "size",
-    KEY_ROTATION_POLICY: "rotation_policy",
-}
-
 FIELDS: Final[Mapping[str, str]] = {
     names.COMMON_NAME: "spec.commonName",
     names.ALT_NAMES: "spec.dnsNames",
@@ -179,6 +157,8 @@ _KNOWN: Final = frozenset(
 
 _MOST: Final = 10
 """Misspelt annotations that are reported one by one: the search for a similar name takes 3 ms each."""
+_ATTRIBUTE = re.compile(r"(?<!^)([A-Z])")
+"""Where a word of a field's name begins, which is separated by `_` in Python."""
 _NUMBER = re.compile(r"[+-]?[0-9]{1,9}", re.ASCII)
 _TRUE: Final = frozenset({"1", "t", "T", "TRUE", "true", "True"})
 _FALSE: Final = frozenset({"0", "f", "F", "FALSE", "false", "False"})
@@ -276,48 +256,39 @@ def with_annotations(spec: CertificateSpec, annotations: Mapping[str, str]) -> C
 
     Raises `BadAnnotation`. Values are not validated otherwise.
     """
-    changes: dict[str, Any] = {}
-    if names.COMMON_NAME in annotations:
-        changes["common_name"] = annotations[names.COMMON_NAME]
-    for key, field in ((DURATION, "duration"), (RENEW_BEFORE, "renew_before")):
+    given: dict[str, dict[str, Any]] = {"spec": {}, "spec.subject": {}, "spec.privateKey": {}}
+    for key, path in FIELDS.items():
         if key in annotations:
-            changes[field] = annotations[key]
-    for key, field in (
-        (RENEW_BEFORE_PERCENTAGE, "renew_before_percentage"),
-        (REVISION_HISTORY_LIMIT, "revision_history_limit"),
-    ):
-        if key in annotations:
-            changes[field] = _number(key, annotations[key])
-    if USAGES in annotations:
-        changes["usages"] = _split(annotations[USAGES])
-        if not changes["usages"]:
-            raise BadAnnotation(f"{USAGES} is empty; name usages, or remove it")
-    for key, field in _NAMES.items():
-        if key in annotations:
-            changes[field] = tuple(dict.fromkeys((*getattr(spec, field), *_split(annotations[key]))))
-    if SECRET_TEMPLATE in annotations:
-        changes["secret_template"] = _template(annotations[SECRET_TEMPLATE])
-    changes["subject"] = _subject(annotations)
-    changes["private_key"] = _private_key(annotations)
+            parent, _, field = path.rpartition(".")
+            given[parent][_ATTRIBUTE.sub(r"_\1", field).lower()] = _value(key, path, annotations[key])
+    changes = given["spec"]
+    for field in ("dns_names", "ip_addresses", "uris", "email_addresses"):
+        if field in changes:
+            changes[field] = tuple(dict.fromkeys((*getattr(spec, field), *changes[field])))
+    changes["subject"] = X509Subject(**given["spec.subject"]) if given["spec.subject"] else None
+    changes["private_key"] = PrivateKeySpec(**given["spec.privateKey"]) if given["spec.privateKey"] else None
     return msgspec.structs.replace(spec, **changes)
 
 
-def _subject(annotations: Mapping[str, str]) -> X509Subject | None:
-    given: dict[str, Any] = {
-        field: _csv(key, annotations[key]) for key, field in _SUBJECT.items() if key in annotations
-    }
-    if names.SUBJECT_SERIAL_NUMBER in annotations:
-        given["serial_number"] = annotations[names.SUBJECT_SERIAL_NUMBER]
-    return X509Subject(**given) if given else None
-
-
-def _private_key(annotations: Mapping[str, str]) -> PrivateKeySpec | None:
-    given: dict[str, Any] = {}
-    for key, field in _KEY.items():
-        if key in annotations:
-            value = annotations[key]
-            given[field] = _number(key, value) if key == KEY_SIZE else value
-    return PrivateKeySpec(**given) if given else None
+def _value(key: str, path: str, text: str) -> Any:
+    """The value of the field that the annotation sets. Raises `BadAnnotation`."""
+    match path:
+        case "spec.renewBeforePercentage" | "spec.revisionHistoryLimit" | "spec.privateKey.size":
+            return _number(key, text)
+        case "spec.dnsNames" | "spec.ipAddresses" | "spec.uris" | "spec.emailAddresses":
+            return _split(text)
+        case "spec.usages":
+            if not (usages := _split(text)):
+                raise BadAnnotation(f"{USAGES} is empty; name usages, or remove it")
+            return usages
+        case "spec.secretTemplate":
+            return _template(text)
+        case "spec.subject.serialNumber":
+            return text
+        case _ if path.startswith("spec.subject."):
+            return _csv(key, text)
+        case _:
+            return text
 
 
 class _StrictTemplate(SecretTemplate, frozen=True, kw_only=True, forbid_unknown_fields=True):
