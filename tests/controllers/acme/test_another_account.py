@@ -84,37 +84,29 @@ async def test_an_order_of_a_replaced_account_key_is_replaced(fake: FakeWorld) -
     await fake.world.client.delete(SECRETS, "acme-account", "kube-system")
     await fake.world.advance(timedelta(seconds=10))
     assert len(fake.ca.accounts) == 2
+    assert (await fake.ready_of())[0] == "True"
     await is_issued_without_failure(fake)
     assert fake.ca.counted()[Action.NEW_ORDER] == 2
 
 
-async def test_an_order_without_annotations_is_judged_by_its_url(bare: FakeWorld) -> None:
+@pytest.mark.parametrize("moves", [True, False])
+async def test_an_order_without_annotations_is_judged_by_its_url(fake: FakeWorld, moves: bool) -> None:
     """Made by cert-manager, or by an earlier version."""
-    second = bare.second_ca()
-    await bare.issuer()
-    bare.ca.slow.add("a.example.org")
-    await bare.issue("web")
-    (order,) = await bare.orders()
-    await bare.world.stop_controllers()
-    none = {names.ACME_SERVER: None, names.ACME_ACCOUNT: None}
-    await bare.world.client.patch(ORDERS, order.metadata.name, "default", {"metadata": {"annotations": none}})
-    await point_at(bare, second)
-    asked = len(bare.ca.requests)
-    await bare.start()
-    await is_issued_without_failure(bare)
-    assert len(bare.ca.requests) == asked
-
-
-async def test_an_order_without_annotations_at_the_same_server_goes_on(fake: FakeWorld) -> None:
+    second = fake.second_ca()
     fake.ca.slow.add("a.example.org")
     await fake.issue("web")
     (order,) = await fake.orders()
     await fake.world.stop_controllers()
     none = {names.ACME_SERVER: None, names.ACME_ACCOUNT: None}
     await fake.world.client.patch(ORDERS, order.metadata.name, "default", {"metadata": {"annotations": none}})
+    if moves:
+        await point_at(fake, second)
+    asked = len(fake.ca.requests)
     await fake.start()
-    fake.decide()
+    if not moves:
+        fake.decide()
     await is_issued_without_failure(fake)
+    assert (len(fake.ca.requests) == asked) is moves
     assert fake.ca.counted()[Action.NEW_ORDER] == 1
 
 

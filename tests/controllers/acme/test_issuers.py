@@ -204,40 +204,12 @@ async def test_another_account_key_is_another_account_and_another_address_is_tol
     await asyncio.sleep(0)
 
 
-async def test_an_account_that_was_closed_is_told_by_the_issuer_and_all_goes_on_with_another(
-    fake: FakeWorld,
-) -> None:
-    (account,) = fake.ca.accounts.values()
-    account.status = "deactivated"
-    await fake.issue("web", after=timedelta(minutes=1))
-    status, reason, message = await fake.ready_of()
-    assert (status, reason) == ("False", "ErrRegisterACMEAccount")
-    assert "the account has been deactivated" in message
-    assert 'delete Secret "acme-account"' in message
-    assert (await fake.certificate()).status.failed_issuance_attempts is None
-    assert "the account has been deactivated" in (await fake.requests())[0].status.conditions[-1].message
-    await fake.world.client.delete(SECRETS, "acme-account", "kube-system")
-    await fake.world.advance(timedelta(minutes=1))
-    assert (await fake.ready_of())[0] == "True"
-    assert len(fake.ca.accounts) == 2
-    assert await fake.world.is_ready("web")
-
-
 async def test_a_server_that_has_forgotten_the_account_gets_it_again(fake: FakeWorld) -> None:
     fake.ca.accounts.clear()
     await fake.issue("web", after=timedelta(minutes=1))
     assert await fake.world.is_ready("web")
     assert (await fake.ready_of())[0] == "True"
     assert len(fake.ca.accounts) == 1
-
-
-async def test_an_account_key_secret_that_is_deleted_is_made_again(fake: FakeWorld) -> None:
-    await fake.world.client.delete(SECRETS, "acme-account", "kube-system")
-    await fake.world.advance(timedelta(minutes=1))
-    await fake.issue("web", after=timedelta(minutes=1))
-    assert (await fake.ready_of())[0] == "True"
-    assert len(fake.ca.accounts) == 2
-    assert await fake.world.is_ready("web")
 
 
 async def test_the_label_is_put_back_on_an_account_key_of_ours(fake: FakeWorld) -> None:

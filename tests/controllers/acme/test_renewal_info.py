@@ -157,13 +157,25 @@ async def test_a_server_that_is_slow_to_tell_does_not_have_the_new_one_renewed(b
     assert (await bare.certificate()).status.revision == 2
 
 
-async def test_a_server_that_has_counted_the_replacement_already_is_asked_without(bare: FakeWorld) -> None:
+ALREADY_REPLACED = Refusal("alreadyReplaced", status=409)
+NOT_FOUND = Refusal("serverInternal", "could not find an order for the given certificate", status=500)
+
+
+@pytest.mark.parametrize("refusal", [ALREADY_REPLACED, NOT_FOUND], ids=["replaced already", "not found"])
+async def test_a_server_that_refuses_the_predecessor_is_asked_without(
+    bare: FakeWorld, refusal: Refusal
+) -> None:
     begin = bare.world.clock.now() + 20 * DAY
     suggest(bare, window(begin))
     await bare.issuer()
     await bare.issue()
     await bare.world.advance_to(begin - timedelta(minutes=1))
-    bare.ca.refuse(Action.NEW_ORDER, "alreadyReplaced", status=409)
+
+    def refuse_replaces(action: Action, payload: dict[str, Any]) -> None:
+        if action is Action.NEW_ORDER and "replaces" in payload:
+            raise refusal
+
+    bare.ca.before = refuse_replaces
     first = await identifier_in(bare)
     # Of the first one the server says the same whenever it is asked again.
     bare.ca.suggests = lambda identifier: window(begin if identifier == first else begin + 40 * DAY)
@@ -172,26 +184,6 @@ async def test_a_server_that_has_counted_the_replacement_already_is_asked_withou
     assert certificate.status.revision == 2
     assert certificate.status.failed_issuance_attempts is None
     assert replaced(bare) == ["", ""]
-
-
-async def test_a_server_that_fails_at_the_replaced_certificate_is_asked_without(bare: FakeWorld) -> None:
-    begin = bare.world.clock.now() + 20 * DAY
-    suggest(bare, window(begin))
-    await bare.issuer()
-    await bare.issue()
-    await bare.world.advance_to(begin - timedelta(minutes=1))
-
-    def fail_at_replaces(action: Action, payload: dict[str, Any]) -> None:
-        if action is Action.NEW_ORDER and "replaces" in payload:
-            raise Refusal("serverInternal", "could not find an order for the given certificate", status=500)
-
-    bare.ca.before = fail_at_replaces
-    first = await identifier_in(bare)
-    bare.ca.suggests = lambda identifier: window(begin if identifier == first else begin + 40 * DAY)
-    await bare.world.advance(timedelta(hours=3))
-    certificate = await bare.certificate()
-    assert certificate.status.revision == 2
-    assert certificate.status.failed_issuance_attempts is None
 
 
 async def other_ca(fake: FakeWorld) -> FakeCa:

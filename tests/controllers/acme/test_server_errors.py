@@ -218,12 +218,17 @@ async def test_a_deactivated_account_is_the_issuers_condition(fake: FakeWorld, a
     fake.ca.before = deactivates
     fake.ca.slow.clear()
     await fake.issue("web", after=timedelta(minutes=1))
-    status, _, message = await fake.ready_of()
-    assert (status, "deactivated" in message) == ("False", True)
+    status, reason, message = await fake.ready_of()
+    assert (status, reason) == ("False", "ErrRegisterACMEAccount")
+    assert "the account has been deactivated" in message
+    assert 'delete Secret "acme-account"' in message
     assert (await fake.certificate()).status.failed_issuance_attempts is None
+    assert "deactivated" in (await fake.requests())[0].status.conditions[-1].message
     fake.ca.before = None
     await fake.world.client.delete(SECRETS, "acme-account", "kube-system")
     await fake.world.advance(timedelta(minutes=1))
+    assert (await fake.ready_of())[0] == "True"
+    assert len(fake.ca.accounts) == 2
     assert await fake.world.is_ready("web")
 
 

@@ -78,15 +78,18 @@ def _of_listeners(source: IngressLike, protocols: frozenset[str]) -> TlsSettings
     hosts: dict[str, list[str]] = {}
     errors: list[FieldError] = []
     for place, listener in enumerate(source.spec.listeners):
-        if listener.name in ignored or _passes_through(listener) or _is_plain(listener, protocols):
+        tls = listener.tls
+        # Plain: it needs no certificate, and names none.
+        is_plain = listener.protocol not in protocols and (tls is None or not tls.certificate_refs)
+        if listener.name in ignored or is_plain or (tls is not None and tls.mode == "Passthrough"):
             continue
         wrong = _check(listener, f"spec.listeners[{place}]", source.metadata.namespace, protocols)
         if wrong:
             errors += wrong
             continue
-        assert listener.tls is not None
+        assert tls is not None
         assert listener.hostname
-        for reference in listener.tls.certificate_refs:
+        for reference in tls.certificate_refs:
             hosts.setdefault(reference.name, []).append(listener.hostname)
     unknown = ignored - {listener.name for listener in source.spec.listeners} - {""}
     if unknown:
@@ -98,16 +101,6 @@ def _of_listeners(source: IngressLike, protocols: frozenset[str]) -> TlsSettings
             )
         )
     return TlsSettings(hosts, errors)
-
-
-def _passes_through(listener: Listener) -> bool:
-    return listener.tls is not None and listener.tls.mode == "Passthrough"
-
-
-def _is_plain(listener: Listener, protocols: frozenset[str]) -> bool:
-    """Whether it needs no certificate, and names none."""
-    names_none = listener.tls is None or not listener.tls.certificate_refs
-    return listener.protocol not in protocols and names_none
 
 
 def _check(listener: Listener, path: str, namespace: str, protocols: frozenset[str]) -> list[FieldError]:
@@ -188,7 +181,8 @@ def desired_for(
         # Only an annotation that is not understood may be an issuer's.
         return Desired(problems=mistakes) if mistakes else None
     try:
-        issuer = known.issuer_of(_issuer_annotations(annotations, inherited, auto), options)
+        chosen = annotations if known.chooses_issuer(annotations, auto) else inherited
+        issuer = known.issuer_of(chosen, options)
         made = {
             secret: _certificate(kind, source, secret, hosts, issuer)
             for secret, hosts in settings.hosts.items()
@@ -209,12 +203,6 @@ def desired_for(
         secrets=secrets_of(source),
         issuer=issuer,
     )
-
-
-def _issuer_annotations(
-    annotations: Mapping[str, str], inherited: Mapping[str, str], auto: Sequence[str]
-) -> Mapping[str, str]:
-    return annotations if known.chooses_issuer(annotations, auto) else inherited
 
 
 def _certificate(
