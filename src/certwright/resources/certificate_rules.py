@@ -136,28 +136,25 @@ def check_size(spec: CertificateSpec) -> list[FieldError]:
     return [FieldError(largest, "FieldValueTooMany", detail)]
 
 
-def _secret_template(template: SecretTemplate | None) -> list[FieldError]:
+def _secret_template(template: SecretTemplate | None) -> Iterator[FieldError]:
     if template is None:
-        return []
+        return
     path = "spec.secretTemplate"
-    errors = check_labels(template.labels, f"{path}.labels")
-    errors += check_annotations(template.annotations, f"{path}.annotations")
+    yield from check_labels(template.labels, f"{path}.labels")
+    yield from check_annotations(template.annotations, f"{path}.annotations")
     for key in template.annotations:
         # These state the Secret's content, and only the controllers write them.
         if key.startswith(f"{GROUP}/") and key != ALLOW_DIRECT_INJECTION:
-            errors.append(
-                invalid(f"{path}.annotations", key, f"{GROUP}/* annotations are not allowed; remove it")
-            )
-    return errors
+            yield invalid(f"{path}.annotations", key, f"{GROUP}/* annotations are not allowed; remove it")
 
 
-def _subject(spec: CertificateSpec) -> list[FieldError]:
-    errors = _literal_subject(spec) if spec.literal_subject else []
+def _subject(spec: CertificateSpec) -> Iterator[FieldError]:
+    if spec.literal_subject:
+        yield from _literal_subject(spec)
     if len(spec.common_name.encode()) > MAX_COMMON_NAME_BYTES:
-        errors.append(too_long("spec.commonName", MAX_COMMON_NAME_BYTES))
+        yield too_long("spec.commonName", MAX_COMMON_NAME_BYTES)
     for path, values in _subject_lists(spec):
-        errors += checks.check_no_empty(values, path)
-    return errors
+        yield from checks.check_no_empty(values, path)
 
 
 def _subject_lists(spec: CertificateSpec) -> Iterator[tuple[str, tuple[str, ...]]]:
@@ -171,61 +168,55 @@ def _subject_lists(spec: CertificateSpec) -> Iterator[tuple[str, tuple[str, ...]
     yield "spec.subject.postalCodes", subject.postal_codes
 
 
-def _literal_subject(spec: CertificateSpec) -> list[FieldError]:
+def _literal_subject(spec: CertificateSpec) -> Iterator[FieldError]:
     path = "spec.literalSubject"
-    errors = []
     if spec.subject not in (None, X509Subject()):
-        errors.append(
-            forbidden(
-                "spec.subject", "When providing a `LiteralSubject` no `Subject` properties may be provided."
-            )
+        yield forbidden(
+            "spec.subject", "When providing a `LiteralSubject` no `Subject` properties may be provided."
         )
     if spec.common_name:
-        errors.append(
-            forbidden("spec.commonName", "When providing a `LiteralSubject` no `commonName` may be provided.")
+        yield forbidden(
+            "spec.commonName", "When providing a `LiteralSubject` no `commonName` may be provided."
         )
     try:
         names = rfc4514.parse(spec.literal_subject)
     except ValueError as error:
-        return [*errors, invalid(path, spec.literal_subject, str(error))]
+        yield invalid(path, spec.literal_subject, str(error))
+        return
     for attribute in (attribute for rdn in names for attribute in rdn):
         if not attribute.type[0].isdigit() and attribute.type.upper() not in SUBJECT_TYPES:
             # The first words are cert-manager's.
             detail = f"Literal subject contains unrecognized key with value [{attribute.value}]: "
             detail += f"{attribute.type} is not a known attribute; write its number with dots"
-            errors.append(invalid(path, spec.literal_subject, detail))
+            yield invalid(path, spec.literal_subject, detail)
         if attribute.type.upper() == "CN" and len(attribute.value.encode()) > MAX_COMMON_NAME_BYTES:
-            errors.append(too_long(path, MAX_COMMON_NAME_BYTES))
+            yield too_long(path, MAX_COMMON_NAME_BYTES)
         if attribute.hex_value is not None:
             detail = f"{attribute.type}: values in hexadecimal form (#…) are not supported"
-            errors.append(invalid(path, spec.literal_subject, detail))
+            yield invalid(path, spec.literal_subject, detail)
         elif not attribute.value:
-            errors.append(invalid(path, spec.literal_subject, f"{attribute.type} is empty"))
-    return errors
+            yield invalid(path, spec.literal_subject, f"{attribute.type} is empty")
 
 
-def _identities(spec: CertificateSpec) -> list[FieldError]:
-    errors: list[FieldError] = []
+def _identities(spec: CertificateSpec) -> Iterator[FieldError]:
     for number, name in enumerate(spec.dns_names):
         path = f"spec.dnsNames[{number}]"
         if wrong := checks.check_visible(name, path, "www.example.com"):
-            errors += wrong
+            yield from wrong
         elif name != "." and "" in name.removesuffix(".").split("."):
             # One final dot is a warning: some CAs remove it.
-            errors.append(invalid(path, name, "has an empty label; write e.g. www.example.com"))
+            yield invalid(path, name, "has an empty label; write e.g. www.example.com")
     for number, address in enumerate(spec.ip_addresses):
-        errors += checks.check_ip_address(address, f"spec.ipAddresses[{number}]")
+        yield from checks.check_ip_address(address, f"spec.ipAddresses[{number}]")
     for number, uri in enumerate(spec.uris):
-        errors += checks.check_uri(uri, f"spec.uris[{number}]")
+        yield from checks.check_uri(uri, f"spec.uris[{number}]")
     for number, email in enumerate(spec.email_addresses):
-        errors += checks.check_email(email, f"spec.emailAddresses[{number}]")
+        yield from checks.check_email(email, f"spec.emailAddresses[{number}]")
     for number, other in enumerate(spec.other_names):
-        errors += checks.check_oid(other.oid, f"spec.otherNames[{number}].oid")
+        yield from checks.check_oid(other.oid, f"spec.otherNames[{number}].oid")
         if not other.utf8_value:
-            errors.append(
-                required(
-                    f"spec.otherNames[{number}].utf8Value", "must be set to a valid non-empty UTF8 string"
-                )
+            yield required(
+                f"spec.otherNames[{number}].utf8Value", "must be set to a valid non-empty UTF8 string"
             )
     has_common_name = bool(spec.common_name)
     try:
@@ -235,64 +226,56 @@ def _identities(spec: CertificateSpec) -> list[FieldError]:
         has_common_name = True  # The parse error is reported above; one report is enough.
     sans = (spec.dns_names, spec.uris, spec.email_addresses, spec.ip_addresses, spec.other_names)
     if not (has_common_name or any(sans)):
-        errors.append(
-            FieldError(
-                "spec", "FieldValueInvalid", f"Invalid value: at least one of {_IDENTITIES} must be set"
-            )
+        yield FieldError(
+            "spec", "FieldValueInvalid", f"Invalid value: at least one of {_IDENTITIES} must be set"
         )
-    return errors
 
 
-def _lifetime(spec: CertificateSpec) -> list[FieldError]:
+def _lifetime(spec: CertificateSpec) -> Iterator[FieldError]:
     errors = checks.check_duration(spec.duration, "spec.duration", minimum=MINIMUM_DURATION)
     if spec.renew_before is not None and spec.renew_before_percentage is not None:
-        errors.append(
-            forbidden(
-                "spec.renewBeforePercentage",
-                "renewBefore and renewBeforePercentage are mutually exclusive and cannot both be set",
-            )
-        )
-    early = checks.check_duration(spec.renew_before, "spec.renewBefore", minimum=MINIMUM_RENEW_BEFORE)
-    if errors or early:
-        return errors + early
+        detail = "renewBefore and renewBeforePercentage are mutually exclusive and cannot both be set"
+        errors.append(forbidden("spec.renewBeforePercentage", detail))
+    errors += checks.check_duration(spec.renew_before, "spec.renewBefore", minimum=MINIMUM_RENEW_BEFORE)
+    if errors:
+        yield from errors
+        return
     lifetime, shown = spec.requested_duration, spec.duration or format_duration(DEFAULT_DURATION)
     if spec.renew_before is not None and parse_duration(spec.renew_before) >= lifetime:
         detail = f"certificate duration {shown} must be greater than renewBefore {spec.renew_before}"
-        return [invalid("spec.renewBefore", spec.renew_before, detail)]
+        yield invalid("spec.renewBefore", spec.renew_before, detail)
+        return
     percentage, path = spec.renew_before_percentage, "spec.renewBeforePercentage"
     if percentage is None:
-        return []
+        return
     if not 0 < percentage < 100:
-        return [invalid(path, percentage, "must be between 1 and 99")]
+        yield invalid(path, percentage, "must be between 1 and 99")
+        return
     # Percent of the remaining lifetime, not of the elapsed one: cert-manager's webhook checks 100 - p here,
     # but its controller renews at p, and so do we.
     before = lifetime * percentage / 100
     if before < MINIMUM_RENEW_BEFORE:
         detail = f"makes {format_duration(before)} of a duration of {shown}, but must make at least 5m"
-        return [invalid(path, percentage, detail)]
-    return []
+        yield invalid(path, percentage, detail)
 
 
-def _renewal(renewal: Renewal | None) -> list[FieldError]:
+def _renewal(renewal: Renewal | None) -> Iterator[FieldError]:
     if renewal is None:
-        return []
-    errors = checks.check_one_of(renewal.policy, "spec.renewal.policy", RENEWAL_POLICIES)
+        return
+    yield from checks.check_one_of(renewal.policy, "spec.renewal.policy", RENEWAL_POLICIES)
     if renewal.is_disabled and renewal.windows:
-        errors.append(
-            forbidden("spec.renewal.windows", "there is nothing to move while the policy is Disabled")
-        )
+        yield forbidden("spec.renewal.windows", "there is nothing to move while the policy is Disabled")
     for number, window in enumerate(renewal.windows):
         path = f"spec.renewal.windows[{number}]"
         if problem := check_cron(window.cron):
-            errors.append(invalid(f"{path}.cron", window.cron, problem))
+            yield invalid(f"{path}.cron", window.cron, problem)
         if wrong := checks.check_duration(window.window_duration, f"{path}.windowDuration"):
-            errors += wrong
+            yield from wrong
         elif parse_duration(window.window_duration) <= timedelta(0):
-            errors.append(invalid(f"{path}.windowDuration", window.window_duration, "must be longer than 0s"))
+            yield invalid(f"{path}.windowDuration", window.window_duration, "must be longer than 0s")
         if window.timezone is not None and not _is_time_zone(window.timezone):
             detail = "is not a time zone; write its IANA name, e.g. Europe/Berlin"
-            errors.append(invalid(f"{path}.timezone", window.timezone, detail))
-    return errors
+            yield invalid(f"{path}.timezone", window.timezone, detail)
 
 
 def _is_time_zone(name: str) -> bool:
@@ -306,102 +289,93 @@ def _is_time_zone(name: str) -> bool:
     return True
 
 
-def _private_key(key: PrivateKeySpec) -> list[FieldError]:
+def _private_key(key: PrivateKeySpec) -> Iterator[FieldError]:
     path = "spec.privateKey"
-    errors = checks.check_one_of(key.algorithm, f"{path}.algorithm", KEY_ALGORITHMS)
-    errors += checks.check_one_of(key.encoding, f"{path}.encoding", KEY_ENCODINGS)
-    errors += checks.check_one_of(key.rotation_policy, f"{path}.rotationPolicy", ROTATION_POLICIES)
+    yield from checks.check_one_of(key.algorithm, f"{path}.algorithm", KEY_ALGORITHMS)
+    yield from checks.check_one_of(key.encoding, f"{path}.encoding", KEY_ENCODINGS)
+    yield from checks.check_one_of(key.rotation_policy, f"{path}.rotationPolicy", ROTATION_POLICIES)
     if key.size and key.algorithm_or_default == "RSA" and not 2048 <= key.size <= 8192:
-        errors.append(invalid(f"{path}.size", key.size, "must be between 2048 and 8192 for rsa keyAlgorithm"))
+        yield invalid(f"{path}.size", key.size, "must be between 2048 and 8192 for rsa keyAlgorithm")
     if key.size and key.algorithm == "ECDSA" and key.size not in (256, 384, 521):
-        errors.append(not_supported(f"{path}.size", key.size, ("256", "384", "521")))
+        yield not_supported(f"{path}.size", key.size, ("256", "384", "521"))
     if key.is_ml_dsa and key.size_or_default not in ML_DSA_SIZES:
-        errors.append(not_supported(f"{path}.size", key.size, tuple(map(str, ML_DSA_SIZES))))
+        yield not_supported(f"{path}.size", key.size, tuple(map(str, ML_DSA_SIZES)))
     elif key.size and key.size != ML_DSA_ALIASES.get(key.algorithm, key.size):
         detail = f"contradicts privateKey.algorithm {key.algorithm}; leave it out"
-        errors.append(invalid(f"{path}.size", key.size, detail))
-    return errors
+        yield invalid(f"{path}.size", key.size, detail)
 
 
-def _ml_dsa(spec: CertificateSpec) -> list[FieldError]:
+def _ml_dsa(spec: CertificateSpec) -> Iterator[FieldError]:
     """What an ML-DSA key cannot do."""
     if not spec.key.is_ml_dsa:
-        return []
-    errors = [
-        invalid(
-            f"spec.usages[{number}]", usage, "an ML-DSA key only signs (RFC 9881 section 5); leave it out"
-        )
-        for number, usage in enumerate(spec.usages)
-        if usage in ENCRYPTION_USAGES
-    ]
+        return
+    for number, usage in enumerate(spec.usages):
+        if usage in ENCRYPTION_USAGES:
+            yield invalid(
+                f"spec.usages[{number}]", usage, "an ML-DSA key only signs (RFC 9881 section 5); leave it out"
+            )
     stores = spec.keystores
     if stores is not None and stores.pkcs12 is not None and stores.pkcs12.create:
         detail = "this version cannot write an ML-DSA key into a PKCS#12 file; use keystores.jks or tls.key"
-        errors.append(forbidden("spec.keystores.pkcs12", detail))
-    return errors
+        yield forbidden("spec.keystores.pkcs12", detail)
 
 
-def _signature_algorithm(spec: CertificateSpec) -> list[FieldError]:
+def _signature_algorithm(spec: CertificateSpec) -> Iterator[FieldError]:
     requested, path = spec.signature_algorithm, "spec.signatureAlgorithm"
-    if errors := checks.check_one_of(requested, path, tuple(SIGNATURE_ALGORITHMS)):
-        return errors
+    if wrong := checks.check_one_of(requested, path, tuple(SIGNATURE_ALGORITHMS)):
+        yield from wrong
+        return
     key = f"MLDSA{spec.key.size_or_default}" if spec.key.is_ml_dsa else spec.key.algorithm_or_default
     if not requested or SIGNATURE_ALGORITHMS[requested] == key:
-        return []
+        return
     fitting = " ".join(name for name, algorithm in SIGNATURE_ALGORITHMS.items() if algorithm == key)
-    return [
-        invalid(path, requested, f"for key algorithm {key} the allowed signature algorithms are [{fitting}]")
-    ]
+    yield invalid(
+        path, requested, f"for key algorithm {key} the allowed signature algorithms are [{fitting}]"
+    )
 
 
-def _keystores(spec: CertificateSpec) -> list[FieldError]:
+def _keystores(spec: CertificateSpec) -> Iterator[FieldError]:
     if spec.keystores is None:
-        return []
-    errors: list[FieldError] = []
+        return
     for name, store in (("jks", spec.keystores.jks), ("pkcs12", spec.keystores.pkcs12)):
         if store is None:
             continue
         path, ref = f"spec.keystores.{name}", given(store.password_secret_ref)
         if ref is not None and store.password is not None:
-            errors.append(forbidden(f"{path}.password", "not with passwordSecretRef; keep one of them"))
+            yield forbidden(f"{path}.password", "not with passwordSecretRef; keep one of them")
         elif store.create and ref is None and not store.password:
             detail = "a keystore needs a password that is not empty"
-            errors.append(required(f"{path}.passwordSecretRef", detail))
+            yield required(f"{path}.passwordSecretRef", detail)
         elif store.create:
-            errors += checks.check_secret_key(ref, f"{path}.passwordSecretRef")
+            yield from checks.check_secret_key(ref, f"{path}.passwordSecretRef")
     if (pkcs12 := spec.keystores.pkcs12) is not None:
-        errors += checks.check_one_of(pkcs12.profile, "spec.keystores.pkcs12.profile", PKCS12_PROFILES)
-    return errors
+        yield from checks.check_one_of(pkcs12.profile, "spec.keystores.pkcs12.profile", PKCS12_PROFILES)
 
 
-def _output_formats(spec: CertificateSpec) -> list[FieldError]:
-    errors: list[FieldError] = []
+def _output_formats(spec: CertificateSpec) -> Iterator[FieldError]:
     seen: set[str] = set()
     for number, output in enumerate(spec.additional_output_formats):
         path = f"spec.additionalOutputFormats[{number}].type"
-        errors += checks.check_one_of(output.type, path, OUTPUT_FORMATS)
+        yield from checks.check_one_of(output.type, path, OUTPUT_FORMATS)
         if output.type in seen:
-            errors.append(duplicate(path, output.type))
+            yield duplicate(path, output.type)
         seen.add(output.type)
-    return errors
 
 
-def _name_constraints(spec: CertificateSpec) -> list[FieldError]:
+def _name_constraints(spec: CertificateSpec) -> Iterator[FieldError]:
     constraints, path = spec.name_constraints, "spec.nameConstraints"
     if constraints is None:
-        return []
-    errors: list[FieldError] = []
+        return
     if not spec.is_ca:
-        errors.append(forbidden(path, "isCa should be true when nameConstraints is set"))
+        yield forbidden(path, "isCa should be true when nameConstraints is set")
     if all(item is None or item.is_empty for item in (constraints.permitted, constraints.excluded)):
-        errors.append(required(path, "either permitted or excluded must be set"))
+        yield required(path, "either permitted or excluded must be set")
     for where, texts in _constraint_lists(spec):
         for number, text in enumerate(texts):
             if where.endswith(".ipRanges"):
-                errors += checks.check_cidr(text, f"{where}[{number}]")
+                yield from checks.check_cidr(text, f"{where}[{number}]")
             else:
-                errors += checks.check_visible(text, f"{where}[{number}]", "example.com")
-    return errors
+                yield from checks.check_visible(text, f"{where}[{number}]", "example.com")
 
 
 def _constraint_lists(spec: CertificateSpec) -> Iterator[tuple[str, tuple[str, ...]]]:
@@ -414,7 +388,7 @@ def _constraint_lists(spec: CertificateSpec) -> Iterator[tuple[str, tuple[str, .
         yield f"{path}.uriDomains", items.uri_domains
 
 
-def _revision_limit(spec: CertificateSpec) -> list[FieldError]:
+def _revision_limit(spec: CertificateSpec) -> Iterator[FieldError]:
     if spec.revisions_kept >= 1:
-        return []
-    return [invalid("spec.revisionHistoryLimit", spec.revision_history_limit, "must not be less than 1")]
+        return
+    yield invalid("spec.revisionHistoryLimit", spec.revision_history_limit, "must not be less than 1")

@@ -6,6 +6,7 @@ Source: cert-manager `internal/apis/certmanager/validation/issuer.go`; table of 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import timedelta
 
 from msgspec import structs
@@ -75,213 +76,206 @@ def validate(spec: IssuerSpec) -> list[FieldError]:
     return errors
 
 
-def _acme(issuer: ACMEIssuer) -> list[FieldError]:
+def _acme(issuer: ACMEIssuer) -> Iterator[FieldError]:
     path = "spec.acme"
-    errors: list[FieldError] = []
     if not issuer.server:
-        errors.append(required(f"{path}.server", "give the URL of the server's directory"))
-    errors += checks.check_secret_key(issuer.private_key_secret_ref, f"{path}.privateKeySecretRef", key=False)
+        yield required(f"{path}.server", "give the URL of the server's directory")
+    yield from checks.check_secret_key(
+        issuer.private_key_secret_ref, f"{path}.privateKeySecretRef", key=False
+    )
     if issuer.ca_bundle and issuer.skip_tls_verify:
-        errors.append(forbidden(f"{path}.skipTLSVerify", "not with caBundle; keep one of them"))
-    errors += checks.check_ca_bundle(issuer.ca_bundle, f"{path}.caBundle")
+        yield forbidden(f"{path}.skipTLSVerify", "not with caBundle; keep one of them")
+    yield from checks.check_ca_bundle(issuer.ca_bundle, f"{path}.caBundle")
     if (binding := issuer.external_account_binding) is not None:
         here = f"{path}.externalAccountBinding"
         if not binding.key_id:
-            errors.append(required(f"{here}.keyID", "give the ID that the CA has given"))
-        errors += checks.check_one_of(binding.key_algorithm, f"{here}.keyAlgorithm", HMAC_ALGORITHMS)
-        errors += checks.check_secret_key(binding.key_secret_ref, f"{here}.keySecretRef")
+            yield required(f"{here}.keyID", "give the ID that the CA has given")
+        yield from checks.check_one_of(binding.key_algorithm, f"{here}.keyAlgorithm", HMAC_ALGORITHMS)
+        yield from checks.check_secret_key(binding.key_secret_ref, f"{here}.keySecretRef")
     for number, solver in enumerate(issuer.solvers):
-        errors += validate_solver(solver, f"{path}.solvers[{number}]")
-    return errors
+        yield from validate_solver(solver, f"{path}.solvers[{number}]")
 
 
-def _vault(issuer: VaultIssuer) -> list[FieldError]:
+def _vault(issuer: VaultIssuer) -> Iterator[FieldError]:
     path = "spec.vault"
-    errors: list[FieldError] = []
     if not issuer.server:
-        errors.append(required(f"{path}.server", "give the URL of the server"))
+        yield required(f"{path}.server", "give the URL of the server")
     if not issuer.path:
-        errors.append(
-            required(f"{path}.path", "give the path of the sign endpoint, such as pki/sign/my-role")
-        )
+        yield required(f"{path}.path", "give the path of the sign endpoint, such as pki/sign/my-role")
     elif ".." in issuer.path.split("/"):
-        errors.append(invalid(f"{path}.path", issuer.path, "must not contain .."))
-    errors += _trust(issuer.ca_bundle, issuer.ca_bundle_secret_ref, path)
+        yield invalid(f"{path}.path", issuer.path, "must not contain ..")
+    yield from _trust(issuer.ca_bundle, issuer.ca_bundle_secret_ref, path)
     if (issuer.client_cert_secret_ref is None) != (issuer.client_key_secret_ref is None):
         missing = "clientCertSecretRef" if issuer.client_cert_secret_ref is None else "clientKeySecretRef"
-        errors.append(required(f"{path}.{missing}", "a client certificate and its key go together"))
-    return errors + _vault_auth(issuer)
+        yield required(f"{path}.{missing}", "a client certificate and its key go together")
+    yield from _vault_auth(issuer)
 
 
-def _trust(bundle: bytes, ref: SecretKeySelector | None, path: str) -> list[FieldError]:
+def _trust(bundle: bytes, ref: SecretKeySelector | None, path: str) -> Iterator[FieldError]:
     if bundle and ref is not None:
         # The words of cert-manager; the bundle itself would make the message unreadable.
         own, other, rule = f"{path}.caBundle", f"{path}.caBundleSecretRef", "cannot be used together"
-        return [
-            invalid(own, "<snip>", f"specified caBundle and caBundleSecretRef {rule}"),
-            invalid(other, ref.name, f"specified caBundleSecretRef and caBundle {rule}"),
-        ]
-    errors = checks.check_ca_bundle(bundle, f"{path}.caBundle")
-    return errors + checks.check_secret_key(ref, f"{path}.caBundleSecretRef", key=False)
+        yield invalid(own, "<snip>", f"specified caBundle and caBundleSecretRef {rule}")
+        yield invalid(other, ref.name, f"specified caBundleSecretRef and caBundle {rule}")
+        return
+    yield from checks.check_ca_bundle(bundle, f"{path}.caBundle")
+    yield from checks.check_secret_key(ref, f"{path}.caBundleSecretRef", key=False)
 
 
-def _vault_auth(issuer: VaultIssuer) -> list[FieldError]:
+def _vault_auth(issuer: VaultIssuer) -> Iterator[FieldError]:
     auth, path = issuer.auth, "spec.vault.auth"
     methods = (auth.token_secret_ref, auth.app_role, auth.client_certificate, auth.kubernetes, auth.aws)
     # More than one is accepted here, as in cert-manager, and refused by the issuer's check.
     if all(method is None for method in methods):
         detail = "choose one of tokenSecretRef, appRole, clientCertificate, kubernetes, aws"
-        return [required(path, detail)]
-    errors = checks.check_secret_key(auth.token_secret_ref, f"{path}.tokenSecretRef", key=False)
+        yield required(path, detail)
+        return
+    yield from checks.check_secret_key(auth.token_secret_ref, f"{path}.tokenSecretRef", key=False)
     if auth.app_role is not None:
         if not auth.app_role.role_id:
-            errors.append(required(f"{path}.appRole.roleId", "give the role's ID"))
-        errors += checks.check_secret_key(auth.app_role.secret_ref, f"{path}.appRole.secretRef", key=False)
+            yield required(f"{path}.appRole.roleId", "give the role's ID")
+        yield from checks.check_secret_key(auth.app_role.secret_ref, f"{path}.appRole.secretRef", key=False)
     if (kubernetes := auth.kubernetes) is not None:
         here, account = f"{path}.kubernetes", kubernetes.service_account_ref
         secret = given(kubernetes.secret_ref)
         if not kubernetes.role:
-            errors.append(required(f"{here}.role", "name the role in Vault"))
+            yield required(f"{here}.role", "name the role in Vault")
         if (secret is None) == (account is None):
             make = required if secret is None else forbidden
-            errors.append(make(here, "give exactly one of secretRef and serviceAccountRef"))
+            yield make(here, "give exactly one of secretRef and serviceAccountRef")
         if account is not None and not account.name:
-            errors.append(required(f"{here}.serviceAccountRef.name", "name the ServiceAccount"))
-        errors += checks.check_secret_key(secret, f"{here}.secretRef", key=False)
+            yield required(f"{here}.serviceAccountRef.name", "name the ServiceAccount")
+        yield from checks.check_secret_key(secret, f"{here}.secretRef", key=False)
     if (aws := auth.aws) is not None:
         here = f"{path}.aws"
         if not aws.role:
-            errors.append(required(f"{here}.role", "name the role in Vault"))
+            yield required(f"{here}.role", "name the role in Vault")
         if aws.service_account_ref is not None and not aws.service_account_ref.name:
-            errors.append(required(f"{here}.serviceAccountRef.name", "name the ServiceAccount"))
+            yield required(f"{here}.serviceAccountRef.name", "name the ServiceAccount")
         if aws.service_account_ref is not None and not aws.iam_role_arn:
-            errors.append(required(f"{here}.iamRoleArn", "a ServiceAccount needs the role to take on"))
-    return errors
+            yield required(f"{here}.iamRoleArn", "a ServiceAccount needs the role to take on")
 
 
-def _venafi(issuer: VenafiIssuer) -> list[FieldError]:
+def _venafi(issuer: VenafiIssuer) -> Iterator[FieldError]:
     path = "spec.venafi"
-    errors = [] if issuer.zone else [required(f"{path}.zone", "name the policy zone")]
+    if not issuer.zone:
+        yield required(f"{path}.zone", "name the policy zone")
     given = {"tpp": issuer.tpp, "cloud": issuer.cloud, "ngts": issuer.ngts}
     names = [name for name, part in given.items() if part is not None]
     if len(names) != 1:
         make = forbidden if names else required
-        errors.append(make(path, "give exactly one of tpp, cloud, ngts"))
+        yield make(path, "give exactly one of tpp, cloud, ngts")
     if (tpp := issuer.tpp) is not None:
         if not tpp.url:
-            errors.append(required(f"{path}.tpp.url", "give the URL of the server"))
+            yield required(f"{path}.tpp.url", "give the URL of the server")
         if not tpp.credentials_ref.name:
-            errors.append(required(f"{path}.tpp.credentialsRef.name", "name the Secret"))
-        errors += _trust(tpp.ca_bundle, tpp.ca_bundle_secret_ref, f"{path}.tpp")
+            yield required(f"{path}.tpp.credentialsRef.name", "name the Secret")
+        yield from _trust(tpp.ca_bundle, tpp.ca_bundle_secret_ref, f"{path}.tpp")
     if issuer.cloud is not None:
         ref = issuer.cloud.api_token_secret_ref
-        errors += checks.check_secret_key(ref, f"{path}.cloud.apiTokenSecretRef", key=False)
+        yield from checks.check_secret_key(ref, f"{path}.cloud.apiTokenSecretRef", key=False)
     if issuer.ngts is not None and not issuer.ngts.tsg_id:
-        errors.append(required(f"{path}.ngts.tsgID", "give the ID of the tenant service group"))
-    return errors
+        yield required(f"{path}.ngts.tsgID", "give the ID of the tenant service group")
 
 
-def validate_solver(solver: Solver, path: str) -> list[FieldError]:
+def validate_solver(solver: Solver, path: str) -> Iterator[FieldError]:
     """All errors in the solver at `path`."""
-    errors: list[FieldError] = []
     choices = (solver.http01, solver.dns01, solver.dns_persist01, solver.tls_alpn01, solver.exec)
     count = sum(choice is not None for choice in choices)
     if count != 1:
         make = required if count == 0 else forbidden
-        errors.append(make(path, "give exactly one of http01, dns01, dnsPersist01, tlsALPN01 and exec"))
+        yield make(path, "give exactly one of http01, dns01, dnsPersist01, tlsALPN01 and exec")
     wait = f"{path}.waitInsteadOfSelfCheck"
-    errors += checks.check_duration(solver.wait_instead_of_self_check, wait, minimum=timedelta(0))
+    yield from checks.check_duration(solver.wait_instead_of_self_check, wait, minimum=timedelta(0))
     if solver.selector is not None:
-        errors += check_labels(solver.selector.match_labels, f"{path}.selector.matchLabels")
+        yield from check_labels(solver.selector.match_labels, f"{path}.selector.matchLabels")
     if solver.http01 is not None:
-        errors += _http01(solver.http01, f"{path}.http01")
+        yield from _http01(solver.http01, f"{path}.http01")
     if solver.dns01 is not None:
-        errors += _dns01(solver.dns01, f"{path}.dns01")
-    return errors
+        yield from _dns01(solver.dns01, f"{path}.dns01")
 
 
-def _http01(solver: HTTP01Solver, path: str) -> list[FieldError]:
+def _http01(solver: HTTP01Solver, path: str) -> Iterator[FieldError]:
     ingress, gateway = solver.ingress, solver.gateway_http_route
     count = sum(choice is not None for choice in (ingress, gateway, solver.webroot))
     if count != 1:
         make = required if count == 0 else forbidden
-        return [make(path, "give exactly one of ingress, gatewayHTTPRoute and webroot")]
+        yield make(path, "give exactly one of ingress, gatewayHTTPRoute and webroot")
+        return
     types = ("ClusterIP", "NodePort")
     if gateway is not None:
         here = f"{path}.gatewayHTTPRoute"
-        errors = checks.check_one_of(gateway.service_type, f"{here}.serviceType", types)
-        return errors + check_labels(gateway.labels, f"{here}.labels")
+        yield from checks.check_one_of(gateway.service_type, f"{here}.serviceType", types)
+        yield from check_labels(gateway.labels, f"{here}.labels")
+        return
     if ingress is None:
-        return []
+        return
     here, name = f"{path}.ingress", ingress.ingress_class_name
-    errors = checks.check_one_of(ingress.service_type, f"{here}.serviceType", types)
+    yield from checks.check_one_of(ingress.service_type, f"{here}.serviceType", types)
     if sum((name is not None, ingress.class_ is not None, bool(ingress.name))) > 1:
-        errors.append(forbidden(here, "give at most one of ingressClassName, class and name"))
+        yield forbidden(here, "give at most one of ingressClassName, class and name")
     if name is not None:
-        errors += checks.check_object_name(name, f"{here}.ingressClassName", "the IngressClass")
-    return errors
+        yield from checks.check_object_name(name, f"{here}.ingressClassName", "the IngressClass")
 
 
-def _dns01(solver: DNS01Solver, path: str) -> list[FieldError]:
-    errors = checks.check_one_of(solver.type, f"{path}.type", DNS01_TYPES)
-    errors += checks.check_one_of(solver.cname_strategy, f"{path}.cnameStrategy", CNAME_STRATEGIES)
+def _dns01(solver: DNS01Solver, path: str) -> Iterator[FieldError]:
+    yield from checks.check_one_of(solver.type, f"{path}.type", DNS01_TYPES)
+    yield from checks.check_one_of(solver.cname_strategy, f"{path}.cnameStrategy", CNAME_STRATEGIES)
     providers = [name for name in DNS01_PROVIDERS if getattr(solver, name) is not None]
     if len(providers) != 1:
         make = forbidden if providers else required
-        return [*errors, make(path, f"give exactly one of {', '.join(DNS01_PROVIDERS.values())}")]
-    return errors + _provider(getattr(solver, providers[0]), f"{path}.{DNS01_PROVIDERS[providers[0]]}")
+        yield make(path, f"give exactly one of {', '.join(DNS01_PROVIDERS.values())}")
+        return
+    yield from _provider(getattr(solver, providers[0]), f"{path}.{DNS01_PROVIDERS[providers[0]]}")
 
 
-def _provider(provider: Struct, path: str) -> list[FieldError]:
+def _provider(provider: Struct, path: str) -> Iterator[FieldError]:
     """Rules of all DNS providers: required texts are not empty, references to Secrets are complete; and those
     that single providers have besides."""
-    errors: list[FieldError] = []
     for item in structs.fields(provider):
         value, here = getattr(provider, item.name), f"{path}.{item.encode_name}"
         if isinstance(value, SecretKeySelector):
-            errors += checks.check_secret_key(value if item.required else given(value), here)
+            yield from checks.check_secret_key(value if item.required else given(value), here)
         elif item.required and value == "" and item.name != "group_name":
             # cert-manager accepts a webhook without groupName.
-            errors.append(required(here, f"must be specified: {item.type.__metadata__[0].description}"))
+            yield required(here, f"must be specified: {item.type.__metadata__[0].description}")
     match provider:
         case CloudflareDNS():
-            errors += _cloudflare(provider, path)
+            yield from _cloudflare(provider, path)
         case Route53DNS():
-            errors += _route53(provider, path)
+            yield from _route53(provider, path)
         case AzureDNS():
-            errors += _azure(provider, path)
+            yield from _azure(provider, path)
         case RFC2136DNS():
-            errors += _rfc2136(provider, path)
+            yield from _rfc2136(provider, path)
         case LexiconDNS():
-            errors += _lexicon(provider, path)
+            yield from _lexicon(provider, path)
         case PluginDNS():
             for name, ref in provider.secret_refs.items():
-                errors += checks.check_secret_key(ref, f"{path}.secretRefs.{name}")
-    return errors
+                yield from checks.check_secret_key(ref, f"{path}.secretRefs.{name}")
 
 
-def _cloudflare(provider: CloudflareDNS, path: str) -> list[FieldError]:
+def _cloudflare(provider: CloudflareDNS, path: str) -> Iterator[FieldError]:
     key, token = provider.api_key_secret_ref, provider.api_token_secret_ref
     if (key is None) == (token is None):
         make = required if key is None else forbidden
-        return [make(path, "give exactly one of apiTokenSecretRef and apiKeySecretRef")]
-    if key is not None and not provider.email:
-        return [required(f"{path}.email", "an API key needs the account's email address")]
-    return []
+        yield make(path, "give exactly one of apiTokenSecretRef and apiKeySecretRef")
+    elif key is not None and not provider.email:
+        yield required(f"{path}.email", "an API key needs the account's email address")
 
 
-def _route53(provider: Route53DNS, path: str) -> list[FieldError]:
+def _route53(provider: Route53DNS, path: str) -> Iterator[FieldError]:
     if provider.access_key_id and provider.access_key_id_secret_ref is not None:
-        return [forbidden(f"{path}.accessKeyIDSecretRef", "not with accessKeyID; keep one of them")]
+        yield forbidden(f"{path}.accessKeyIDSecretRef", "not with accessKeyID; keep one of them")
+        return
     kubernetes = provider.auth.kubernetes if provider.auth is not None else None
     if kubernetes is not None and not kubernetes.service_account_ref.name:
-        return [required(f"{path}.auth.kubernetes.serviceAccountRef.name", "name the ServiceAccount")]
-    return []
+        yield required(f"{path}.auth.kubernetes.serviceAccountRef.name", "name the ServiceAccount")
 
 
-def _azure(provider: AzureDNS, path: str) -> list[FieldError]:
-    errors = checks.check_one_of(provider.environment, f"{path}.environment", AZURE_ENVIRONMENTS)
-    errors += checks.check_one_of(provider.zone_type, f"{path}.zoneType", AZURE_ZONE_TYPES)
+def _azure(provider: AzureDNS, path: str) -> Iterator[FieldError]:
+    yield from checks.check_one_of(provider.environment, f"{path}.environment", AZURE_ENVIRONMENTS)
+    yield from checks.check_one_of(provider.zone_type, f"{path}.zoneType", AZURE_ZONE_TYPES)
     client = {
         "clientID": bool(provider.client_id),
         "clientSecretSecretRef": provider.client_secret_secret_ref is not None,
@@ -289,48 +283,43 @@ def _azure(provider: AzureDNS, path: str) -> list[FieldError]:
     }
     if any(client.values()) and provider.managed_identity is not None:
         detail = "not with clientID, clientSecretSecretRef and tenantID; keep one way"
-        return [*errors, forbidden(f"{path}.managedIdentity", detail)]
+        yield forbidden(f"{path}.managedIdentity", detail)
+        return
     if any(client.values()):
-        return errors + [
-            required(f"{path}.{name}", "clientID, clientSecretSecretRef and tenantID go together")
-            for name, is_given in client.items()
-            if not is_given
-        ]
+        for name, is_given in client.items():
+            if not is_given:
+                yield required(f"{path}.{name}", "clientID, clientSecretSecretRef and tenantID go together")
+        return
     if (identity := provider.managed_identity) is None:
-        return errors
+        return
     here = f"{path}.managedIdentity"
     if identity.client_id and identity.resource_id:
-        errors.append(forbidden(f"{here}.resourceID", "not with clientID; keep one of them"))
+        yield forbidden(f"{here}.resourceID", "not with clientID; keep one of them")
     if identity.tenant_id and identity.resource_id:
-        errors.append(forbidden(f"{here}.tenantID", "not with resourceID"))
+        yield forbidden(f"{here}.tenantID", "not with resourceID")
     if identity.tenant_id and not identity.client_id:
-        errors.append(required(f"{here}.clientID", "a tenantID needs it"))
-    return errors
+        yield required(f"{here}.clientID", "a tenantID needs it")
 
 
-def _rfc2136(provider: RFC2136DNS, path: str) -> list[FieldError]:
-    errors = checks.check_one_of(provider.protocol, f"{path}.protocol", ("TCP", "UDP"))
+def _rfc2136(provider: RFC2136DNS, path: str) -> Iterator[FieldError]:
+    yield from checks.check_one_of(provider.protocol, f"{path}.protocol", ("TCP", "UDP"))
     algorithm = provider.tsig_algorithm
     if algorithm and algorithm.upper() not in TSIG_ALGORITHMS:
-        errors.append(not_supported(f"{path}.tsigAlgorithm", algorithm, TSIG_ALGORITHMS))
+        yield not_supported(f"{path}.tsigAlgorithm", algorithm, TSIG_ALGORITHMS)
     secret = given(provider.tsig_secret_secret_ref)
     if bool(provider.tsig_key_name) != (secret is not None):
         missing = "tsigSecretSecretRef" if provider.tsig_key_name else "tsigKeyName"
-        errors.append(required(f"{path}.{missing}", "tsigKeyName and tsigSecretSecretRef go together"))
-    return errors
+        yield required(f"{path}.{missing}", "tsigKeyName and tsigSecretSecretRef go together")
 
 
-def _lexicon(provider: LexiconDNS, path: str) -> list[FieldError]:
-    errors: list[FieldError] = []
+def _lexicon(provider: LexiconDNS, path: str) -> Iterator[FieldError]:
     if why := FORBIDDEN_PROVIDERS.get(provider.provider):
-        errors.append(forbidden(f"{path}.provider", f"{provider.provider} cannot be used: {why}"))
+        yield forbidden(f"{path}.provider", f"{provider.provider} cannot be used: {why}")
     credentials = provider.credentials_secret_ref
     if credentials is not None:
-        errors += checks.check_object_name(
+        yield from checks.check_object_name(
             credentials.name, f"{path}.credentialsSecretRef.name", "the Secret"
         )
-    return errors + [
-        forbidden(f"{path}.options.{name}", problem)
-        for name, value in provider.options.items()
-        if (problem := option_problem(provider.provider, name, value))
-    ]
+    for name, value in provider.options.items():
+        if problem := option_problem(provider.provider, name, value):
+            yield forbidden(f"{path}.options.{name}", problem)
