@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 from typing import Generic, TypeVar
 
 from certwright.controllers.manager import Controllers
@@ -18,9 +19,23 @@ from support.world import CONTROLLER, World
 R = TypeVar("R", Replica, ShardedReplica)
 
 
+def seconds(count: float) -> timedelta:
+    return timedelta(seconds=count)
+
+
+def sharded(world: World, name: str, shards: int) -> Member[ShardedReplica]:
+    """A replica of so many shards."""
+    return Member(world, ShardedReplica, ClusterSettings(identity=name, kube_api_qps=-1, shards=shards))
+
+
+def alone(world: World, name: str) -> Member[Replica]:
+    """A replica that works alone."""
+    return Member(world, Replica, ClusterSettings(identity=name, kube_api_qps=-1))
+
+
 class Member(Generic[R]):
-    """It can be cut off, or (`silent`) get no answers; `changes` has what it has written, Leases and Events
-    left out."""
+    """Closed with its world, unless it was before. It can be cut off, or (`silent`) get no answers; `changes`
+    has what it has written, Leases and Events left out."""
 
     def __init__(
         self,
@@ -44,6 +59,7 @@ class Member(Generic[R]):
         )
         assert isinstance(made, kind)
         self.replica: R = made
+        world.on_close.append(self.close)
         made.start()
 
     async def _handle(self, request: Request) -> Response:

@@ -36,8 +36,7 @@ async def add(world: World, number: int, *, duration: str = "2160h") -> list[str
 
 async def status_of(world: World, name: str) -> tuple[str, str]:
     """Reason and message of Issuing."""
-    certificate = await world.certificate(name)
-    issuing = next(condition for condition in certificate.status.conditions if condition.type == "Issuing")
+    issuing = await world.condition(name, "Issuing")
     return issuing.reason, issuing.message
 
 
@@ -175,20 +174,3 @@ def cut_off_after(writes: int, handler: Handler) -> Handler:
         return response
 
     return handle
-
-
-@pytest.mark.parametrize("last", ["9999-12-31T23:59:59Z", "2999-01-01T00:00:00Z", "0001-01-01T00:00:00Z"])
-async def test_a_fleet_whose_times_make_no_sense_neither_storms_nor_stops(world: World, last: str) -> None:
-    await world.stop_controllers()
-    end = START + 2 * HOUR
-    external = await add_external_issuer(world, lambda now: Why() if now < end else None)
-    names = await add(world, 30)
-    for name in names:
-        status = {"lastFailureTime": last, "failedIssuanceAttempts": 2**40}
-        await world.client.patch(CERTIFICATES, name, "default", {"status": status}, subresource="status")
-    await world.start_controllers()
-    await world.advance(HOUR)
-    assert external.asked == []
-    await world.advance(40 * HOUR)
-    assert len(external.asked) == len(names)
-    assert all([await world.is_ready(name) for name in names])

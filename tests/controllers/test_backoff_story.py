@@ -87,7 +87,7 @@ async def check_that_it_waits_for_four_hours(world: World) -> None:
     # "bumps the status.IssuanceAttempts by 1 as well as updating the status.LastFailureTime to the time when
     # CertificateRequest failed and setting the Issuing condition to false"
     assert standing(certificate) == (3, failed_at)
-    issuing = next(condition for condition in certificate.status.conditions if condition.type == "Issuing")
+    issuing = await world.condition("web", "Issuing")
     assert (issuing.status, issuing.reason) == ("False", "Failed")
     # "enqueues the Certificate to be reconciled in 4 hours"
     before = await attempts(world)
@@ -182,29 +182,13 @@ async def test_the_status_after_three_failures_and_after_a_success(third: World)
     assert as_told(await third.certificate("web")) == {"conditions": [ready], **dates, "revision": 2}
 
 
-async def test_a_failure_time_without_a_counter_waits_for_an_hour(third: World) -> None:
-    await third.stop_controllers()
-    body = {"status": {"failedIssuanceAttempts": None}}
-    await third.client.patch(CERTIFICATES, "web", "default", body, subresource="status")
-    before = await attempts(third)
-    await third.start_controllers()
-    await third.advance(HOUR - timedelta(seconds=1))
-    assert await attempts(third) == before
-    await third.advance(timedelta(seconds=1))
-    assert await attempts(third) == before + 1
-    await fail(third, "web-2")
-    assert (await third.certificate("web")).status.failed_issuance_attempts == 1
-
-
 async def test_a_denied_request_counts_as_a_failure_like_others(third: World) -> None:
     await third.start_controllers(enabled="*,-certificaterequests-approver")
     await third.advance(4 * HOUR)
     await mark(third, "web-2", "Denied", reason="policy.example")
     certificate = await third.certificate("web")
     assert standing(certificate) == (4, third.clock.now())
-    message = next(
-        condition.message for condition in certificate.status.conditions if condition.type == "Issuing"
-    )
+    message = await issuing_message(third)
     assert "the approver that denied the request must approve the next one" in message
 
 
@@ -219,10 +203,7 @@ async def test_a_change_of_the_spec_that_matters_lifts_the_wait_and_another_does
 
 
 async def issuing_message(world: World) -> str:
-    certificate = await world.certificate("web")
-    return next(
-        condition.message for condition in certificate.status.conditions if condition.type == "Issuing"
-    )
+    return (await world.condition("web", "Issuing")).message
 
 
 async def test_the_object_tells_when_the_next_attempt_follows_and_what_to_do(third: World) -> None:
@@ -335,8 +316,7 @@ async def test_a_manual_renewal_that_fails_announces_no_attempt_and_is_over_afte
     await succeed(world, "web-1")
     await renew(world)
     await fail(world, "web-2")
-    certificate = await world.certificate("web")
-    issuing = next(condition for condition in certificate.status.conditions if condition.type == "Issuing")
+    issuing = await world.condition("web", "Issuing")
     assert "Next attempt" not in issuing.message
     assert "no attempt follows before the renewal" in issuing.message
     await world.advance(HOUR - timedelta(seconds=1))

@@ -79,13 +79,10 @@ async def test_who_changes_labels_and_formats_again_and_again_is_named(
     await rival.strike()
     await scene.world.settle()
     assert rival.writes <= 7
-    issuing_condition = await issuing(scene)
-    assert issuing_condition is not None
-    assert (issuing_condition.status, issuing_condition.reason) == ("False", "SecretConflict")
-    assert issuing_condition.message.startswith(
-        'Secret "web" is repeatedly changed by "rival", otherwise than'
-    )
-    assert part in issuing_condition.message
+    condition = await scene.world.condition("web", "Issuing")
+    assert (condition.status, condition.reason) == ("False", "SecretConflict")
+    assert condition.message.startswith('Secret "web" is repeatedly changed by "rival", otherwise than')
+    assert part in condition.message
     assert await scene.world.is_ready("web")
     assert await events(scene, "SecretConflict") == 1
     await scene.world.advance(timedelta(hours=8))
@@ -128,10 +125,9 @@ async def test_a_pair_that_is_overwritten_again_and_again_is_issued_ever_more_sl
     await rival.strike()
     await scene.world.settle()
     certificate = await scene.world.certificate("web")
-    issuing_condition = await issuing(scene)
-    assert issuing_condition is not None
-    assert (issuing_condition.status, issuing_condition.reason) == ("False", "SecretOverwritten")
-    assert issuing_condition.message.startswith('Secret "web" is repeatedly overwritten by "rival"; ')
+    condition = await scene.world.condition("web", "Issuing")
+    assert (condition.status, condition.reason) == ("False", "SecretOverwritten")
+    assert condition.message.startswith('Secret "web" is repeatedly overwritten by "rival"; ')
     assert certificate.status.revision == 4
     assert certificate.status.failed_issuance_attempts == 1
     assert await events(scene, "SecretOverwritten") == 1
@@ -214,10 +210,9 @@ async def test_who_deletes_it_without_end_is_answered_ever_more_slowly(scene: Sc
         except errors.NotFound:
             break
         await scene.world.settle()
-    issuing_condition = await issuing(scene)
-    assert issuing_condition is not None
-    assert issuing_condition.reason == "SecretDeleted"
-    assert issuing_condition.message.startswith('Secret "web" was deleted more than 120 times within an hour')
+    condition = await scene.world.condition("web", "Issuing")
+    assert condition.reason == "SecretDeleted"
+    assert condition.message.startswith('Secret "web" was deleted more than 120 times within an hour')
     await scene.world.advance(HOUR)
     assert await scene.world.is_ready("web")
 

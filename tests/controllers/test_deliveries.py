@@ -8,7 +8,7 @@ import logging
 import os
 import re
 import stat
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from functools import partial
@@ -70,16 +70,32 @@ async def condition_of(world: World, name: str = "web", kind: str = "Delivered")
     return next((condition for condition in stored.status.conditions if condition.type == kind), None)
 
 
-async def reason(world: World, expected: str, name: str = "web", *, tick_s: float = 0) -> str:
-    """The message of the condition when it has that reason. Files are written in threads, which the world
-    does not see; meanwhile the clock moves by `tick_s` again and again."""
+async def until(world: World, true: Callable[[], Awaitable[bool]], *, tick_s: float = 0) -> None:
+    """Return when it is so. Files are written in threads, which the world does not see; meanwhile the clock
+    moves by `tick_s` again and again."""
     async with asyncio.timeout(20):
-        while True:
+        while not await true():
             await world.advance(timedelta(seconds=tick_s))
-            condition = await condition_of(world, name)
-            if condition is not None and condition.reason == expected:
-                return condition.message
             await asyncio.sleep(0.01)
+
+
+async def has_replaced(world: World) -> bool:
+    """Whether a second certificate was delivered."""
+    return (await world.get(DELIVERIES, "web")).status.previous is not None
+
+
+async def reason(world: World, expected: str, name: str = "web", *, tick_s: float = 0) -> str:
+    """The message of the condition when it has that reason."""
+    await world.settle()
+
+    async def has_it() -> bool:
+        condition = await condition_of(world, name)
+        return condition is not None and condition.reason == expected
+
+    await until(world, has_it, tick_s=tick_s)
+    condition = await condition_of(world, name)
+    assert condition is not None
+    return condition.message
 
 
 async def test_the_files_contain_the_secret_and_follow_its_renewal(tmp_path: Path) -> None:
@@ -98,24 +114,27 @@ async def test_the_files_contain_the_secret_and_follow_its_renewal(tmp_path: Pat
         await world.advance(timedelta(days=80))
         await reason(world, "Delivered")
         secret = await world.secret("web")
-        async with asyncio.timeout(20):
-            while (status := (await world.get(DELIVERIES, "web")).status).previous is None:
-                await world.settle()
-                await asyncio.sleep(0.01)
+        await until(world, lambda: has_replaced(world))
+        status = (await world.get(DELIVERIES, "web")).status
         assert (folder / "tls.key").read_bytes() == secret.data["tls.key"]
         assert stat.S_IMODE((folder / "tls.key").stat().st_mode) == 0o640
         assert (status.previous, status.failed_attempts) == (before, None)
 
 
-async def test_a_deleted_file_is_written_again(tmp_path: Path) -> None:
+async def test_the_condition_is_a_metric_and_a_deleted_file_is_written_again(tmp_path: Path) -> None:
     async with delivering(tmp_path) as scene:
         await scene.world.create(DELIVERIES, delivery())
         await reason(scene.world, "Delivered")
+        assert scene.world.controllers is not None
+        text = scene.world.controllers.metrics.take()().decode()
+        name = 'certwright_delivery_delivered_status{name="web",namespace="default",condition="True"} 1'
+        assert name in text
         (tmp_path / "web" / "tls.crt").unlink()
-        async with asyncio.timeout(20):
-            while "tls.crt" not in os.listdir(tmp_path / "web"):
-                await scene.world.advance(timedelta(seconds=30))
-                await asyncio.sleep(0.01)
+
+        async def is_back() -> bool:
+            return "tls.crt" in os.listdir(tmp_path / "web")
+
+        await until(scene.world, is_back, tick_s=30)
 
 
 async def test_all_formats(tmp_path: Path) -> None:
@@ -184,22 +203,18 @@ async def test_the_server_refuses_what_no_operator_can_allow(changes: dict[str, 
         ),
         ({"outputs": (DeliveryOutput(name="a", format="CA", group="daemon"),)}, "groups=daemon"),
         ({"outputs": (DeliveryOutput(name="a", format="CA", mode="0755"),)}, "modes=0755"),
+        pytest.param({}, "namespaces=", id="a root that is for other namespaces"),
     ],
 )
 async def test_what_the_operator_does_not_allow_is_not_written(
     tmp_path: Path, changes: dict[str, Any], words: str
 ) -> None:
-    async with delivering(tmp_path) as scene:
+    namespaces = () if changes else ("shop",)
+    async with delivering(tmp_path, namespaces=namespaces) as scene:
         await scene.world.create(DELIVERIES, delivery(**changes))
         message = await reason(scene.world, "NotAllowed")
         assert re.search(words, message)
         assert os.listdir(tmp_path) == []
-
-
-async def test_a_root_may_be_for_some_namespaces_only(tmp_path: Path) -> None:
-    async with delivering(tmp_path, namespaces=("shop",)) as scene:
-        await scene.world.create(DELIVERIES, delivery())
-        assert "namespaces=" in await reason(scene.world, "NotAllowed")
 
 
 async def test_roots_of_other_processes_are_left_to_them(tmp_path: Path) -> None:
@@ -329,16 +344,6 @@ async def test_without_a_root_nothing_watches_deliveries() -> None:
         assert world.controllers.wiring.deliveries is None
 
 
-async def test_the_condition_is_a_metric(tmp_path: Path) -> None:
-    async with delivering(tmp_path) as scene:
-        await scene.world.create(DELIVERIES, delivery())
-        await reason(scene.world, "Delivered")
-        assert scene.world.controllers is not None
-        text = scene.world.controllers.metrics.take()().decode()
-        name = 'certwright_delivery_delivered_status{name="web",namespace="default",condition="True"} 1'
-        assert name in text
-
-
 async def test_a_path_is_one_directory_by_whatever_root_it_is_reached(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path)
     other = Root(directory=str(tmp_path / "link"))
@@ -397,15 +402,13 @@ async def test_text_beside_the_pem_is_left_out(tmp_path: Path) -> None:
 
 
 async def deployed(world: World, words: str, *, tick_s: float = 0.1) -> None:
-    """Return when the message of the condition `Deployed` contains `words`; meanwhile the clock moves by
-    `tick_s` again and again."""
-    async with asyncio.timeout(20):
-        while True:
-            condition = await condition_of(world, kind="Deployed")
-            if condition is not None and words in condition.message:
-                return
-            await world.advance(timedelta(seconds=tick_s))
-            await asyncio.sleep(0.01)
+    """Return when the message of the condition `Deployed` contains `words`."""
+
+    async def is_shown() -> bool:
+        condition = await condition_of(world, kind="Deployed")
+        return condition is not None and words in condition.message
+
+    await until(world, is_shown, tick_s=tick_s)
 
 
 async def test_other_addresses_are_checked_immediately_and_none_leave_no_condition(tmp_path: Path) -> None:
@@ -438,10 +441,7 @@ async def test_a_server_that_reloads_is_no_problem_for_three_seconds(
         await world.create(DELIVERIES, delivery(served_at=(ServedAt(address="127.0.0.1:443"),)))
         await deployed(world, "serves the current certificate")
         await world.advance(timedelta(days=80))
-        async with asyncio.timeout(20):
-            while (await world.get(DELIVERIES, "web")).status.previous is None:
-                await world.settle()
-                await asyncio.sleep(0.01)
+        await until(world, lambda: has_replaced(world))
         async with asyncio.timeout(20):
             while (
                 condition := await condition_of(world, kind="Deployed")

@@ -14,12 +14,11 @@ from certwright.kube.api.meta import ObjectMeta
 from certwright.pki.certificates import read_certificate, read_chain
 from certwright.pki.keys import load_private_key, public_key_der
 from certwright.resources.certificate import Certificate, PrivateKeySpec, X509Subject
-from certwright.resources.issuer import CAIssuer, IssuerSpec
 from certwright.resources.request import CertificateRequest
-from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES, CLUSTER_ISSUERS, ISSUERS
+from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES, ISSUERS
 from controllers.crashes import Webhook
-from controllers.scene import Scene, make_ca_issuer, make_certificate, make_cluster_issuer, make_issuer
-from support.world import START, World, make_world
+from controllers.scene import Scene, make_certificate, make_issuer
+from support.world import START, World
 
 
 def issuing(certificate: Certificate) -> str | None:
@@ -124,14 +123,6 @@ async def test_the_key_is_as_the_spec_asks(
     assert pem.startswith(header)
 
 
-async def test_a_restart_writes_nothing(scene: Scene) -> None:
-    await scene.issue()
-    scene.world.recording.writes.clear()
-    await scene.world.start_controllers()
-    await scene.world.advance(timedelta(days=1))
-    assert scene.world.recording.writes == []
-
-
 async def test_a_certificate_is_renewed_at_its_renewal_time(scene: Scene) -> None:
     before = await scene.issue()
     key = (await scene.world.secret("web")).data["tls.key"]
@@ -153,17 +144,8 @@ async def test_a_certificate_is_renewed_at_its_renewal_time(scene: Scene) -> Non
 async def test_the_certificate_stays_ready_while_it_is_renewed(scene: Scene) -> None:
     await scene.issue()
     await scene.world.advance(timedelta(days=200))
-    ready = conditions.find((await scene.world.certificate("web")).status.conditions, "Ready")
-    assert ready is not None
+    ready = await scene.world.condition("web", "Ready")
     assert (ready.status, ready.last_transition_time) == ("True", START)
-
-
-async def test_a_deleted_secret_is_issued_again(scene: Scene) -> None:
-    await scene.issue()
-    await scene.world.client.delete(SECRETS, "web", "default")
-    await scene.world.settle()
-    assert (await scene.world.certificate("web")).status.revision == 2
-    assert await scene.world.is_ready("web")
 
 
 async def test_a_changed_spec_is_issued_again(scene: Scene) -> None:
@@ -171,20 +153,11 @@ async def test_a_changed_spec_is_issued_again(scene: Scene) -> None:
     await scene.change_spec("web", dnsNames=["web.example.com", "www.example.com"])
     leaf = read_certificate((await scene.world.secret("web")).data["tls.crt"])
     assert leaf.dns_names == ("web.example.com", "www.example.com")
-    ready = conditions.find((await scene.world.certificate("web")).status.conditions, "Ready")
-    assert ready is not None
+    ready = await scene.world.condition("web", "Ready")
     assert (ready.status, ready.observed_generation) == ("True", 2)
     assert "Fields on existing CertificateRequest resource not up to date: [spec.dnsNames]" in {
         event.message for event in await scene.world.events()
     }
-
-
-async def test_a_damaged_certificate_is_issued_again(scene: Scene) -> None:
-    await scene.issue()
-    await scene.world.client.patch(SECRETS, "web", "default", {"data": {"tls.crt": b"rubbish"}})
-    await scene.world.settle()
-    assert (await scene.world.certificate("web")).status.revision == 2
-    assert await scene.world.is_ready("web")
 
 
 async def test_one_revision_is_kept_where_nothing_is_said_and_more_where_it_is(scene: Scene) -> None:
@@ -230,29 +203,6 @@ async def test_a_certificate_waits_for_its_issuer_and_says_so(world: World) -> N
     assert await world.is_ready("web")
 
 
-async def test_a_certificate_waits_for_the_secret_of_its_issuer(world: World) -> None:
-    await world.create(ISSUERS, make_ca_issuer("ca", "ca"))
-    await world.create(CERTIFICATES, make_certificate("web", "ca"))
-    await world.settle()
-    assert not await world.is_ready("web")
-    await world.create(ISSUERS, make_issuer("root"))
-    await world.create(CERTIFICATES, make_certificate("ca", "root", is_ca=True))
-    await world.settle()
-    assert await world.is_ready("web")
-
-
-async def test_a_cluster_issuer_finds_its_secret_in_the_cluster_resource_namespace() -> None:
-    async with make_world(cluster_resource_namespace="kube-public") as world:
-        await world.create(ISSUERS, make_issuer("root", namespace="kube-public"))
-        ca = make_certificate("ca", "root", is_ca=True, namespace="kube-public")
-        await world.create(CERTIFICATES, ca)
-        spec = IssuerSpec(ca=CAIssuer(secret_name="ca"))
-        await world.create(CLUSTER_ISSUERS, make_cluster_issuer("everywhere", spec))
-        await world.create(CERTIFICATES, make_certificate("web", "everywhere", kind="ClusterIssuer"))
-        await world.settle()
-        assert await world.is_ready("web")
-
-
 async def test_two_certificates_with_one_secret_name_do_not_fight(scene: Scene) -> None:
     await scene.issue("first", secret_name="shared")
     scene.world.clock.advance(timedelta(seconds=1))
@@ -262,27 +212,16 @@ async def test_two_certificates_with_one_secret_name_do_not_fight(scene: Scene) 
         "spec.secretName"
     )
     assert issuing(second) is None
+    before = await scene.world.secret("shared")
+    forced = [{"type": "Issuing", "status": "True", "reason": "ManuallyTriggered", "message": "now"}]
+    status = {"status": {"conditions": forced}}
+    await scene.world.client.patch(CERTIFICATES, "second", "default", status, subresource="status")
+    await scene.world.settle()
+    assert await scene.world.secret("shared") == before
+    assert "already used" in message(await scene.world.certificate("second"), "Issuing")
     await scene.world.client.delete(CERTIFICATES, "first", "default")
     await scene.world.settle()
     assert await scene.world.is_ready("second")
-
-
-async def test_a_key_is_kept_with_rotation_policy_never(scene: Scene) -> None:
-    await scene.issue(private_key=PrivateKeySpec(algorithm="ECDSA", rotation_policy="Never"))
-    before = (await scene.world.secret("web")).data
-    await scene.world.advance(timedelta(days=61))
-    after = (await scene.world.secret("web")).data
-    assert after["tls.key"] == before["tls.key"]
-    assert after["tls.crt"] != before["tls.crt"]
-
-
-async def test_a_key_that_must_be_kept_but_does_not_fit_blocks_with_a_sentence(scene: Scene) -> None:
-    await scene.issue(private_key=PrivateKeySpec(algorithm="ECDSA", rotation_policy="Never"))
-    await scene.change_spec("web", privateKey={"algorithm": "ECDSA", "size": 384, "rotationPolicy": "Never"})
-    blocked = await scene.world.certificate("web")
-    assert "rotationPolicy" in message(blocked, "Issuing")
-    await scene.change_spec("web", privateKey={"rotationPolicy": "Always"})
-    assert await scene.world.is_ready("web")
 
 
 async def test_a_spec_that_x509_cannot_hold_is_refused_with_a_sentence(scene: Scene) -> None:
@@ -351,26 +290,11 @@ async def test_an_immutable_secret_is_a_sentence_in_the_condition(scene: Scene) 
     assert await scene.world.is_ready("web")
 
 
-async def test_a_forced_issuance_does_not_take_the_secret_of_another_certificate(scene: Scene) -> None:
-    await scene.issue("first", secret_name="shared")
-    scene.world.clock.advance(timedelta(seconds=1))
-    await scene.issue("second", secret_name="shared")
-    before = await scene.world.secret("shared")
-    forced = [{"type": "Issuing", "status": "True", "reason": "ManuallyTriggered", "message": "now"}]
-    await scene.world.client.patch(
-        CERTIFICATES, "second", "default", {"status": {"conditions": forced}}, subresource="status"
-    )
-    await scene.world.settle()
-    assert await scene.world.secret("shared") == before
-    assert "already used" in message(await scene.world.certificate("second"), "Issuing")
-
-
 async def test_a_certificate_that_nobody_renewed_is_said_to_have_expired(scene: Scene) -> None:
     await scene.issue()
     await scene.world.start_controllers(enabled="certificates-readiness")
     await scene.world.advance(timedelta(days=91))
-    ready = conditions.find((await scene.world.certificate("web")).status.conditions, "Ready")
-    assert ready is not None
+    ready = await scene.world.condition("web", "Ready")
     assert (ready.status, ready.reason) == ("False", "Expired")
     assert ready.message == "Certificate expired on Wed, 01 Apr 2026 00:00:00 UTC"
 

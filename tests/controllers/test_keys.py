@@ -254,8 +254,7 @@ async def test_an_object_that_a_webhook_makes_useless_is_made_again_at_growing_i
     await scene.world.advance(timedelta(hours=6))
     # After 1, 2, 4, 8, 16, 32 and 60 minutes, and each hour from then on.
     assert webhook.created == 11
-    issuing = conditions.find((await scene.world.certificate("web")).status.conditions, "Issuing")
-    assert issuing is not None
+    issuing = await scene.world.condition("web", "Issuing")
     assert part in issuing.message
     webhook.change = lambda _: None
     await scene.world.advance(timedelta(hours=1))
@@ -271,8 +270,7 @@ async def test_a_target_that_is_stored_without_its_annotations_is_written_at_gro
     await scene.issue()
     await scene.world.advance(timedelta(hours=2))
     assert webhook.writes == 7
-    issuing = conditions.find((await scene.world.certificate("web")).status.conditions, "Issuing")
-    assert issuing is not None
+    issuing = await scene.world.condition("web", "Issuing")
     assert 'the annotation cert-manager.io/certificate-name of Secret "web"' in issuing.message
     webhook.change = lambda _: None
     await scene.world.advance(timedelta(hours=1))

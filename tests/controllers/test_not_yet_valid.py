@@ -8,7 +8,6 @@ from typing import Any
 from cryptography import x509
 
 from certwright.acme.protocol.messages import Action
-from certwright.kube.api import conditions
 from certwright.kube.api.core import SECRETS
 from certwright.pki.certificates import read_certificate
 from controllers.acme.fake_world import FakeWorld, fake_world
@@ -24,8 +23,7 @@ def begins_later(builder: x509.CertificateBuilder, _: x509.CertificateSigningReq
 
 async def reason_of(fake: FakeWorld) -> tuple[str, str]:
     """Status and reason of the condition Ready."""
-    ready = conditions.find((await fake.certificate()).status.conditions, "Ready")
-    assert ready is not None
+    ready = await fake.world.condition("web", "Ready")
     return ready.status, ready.reason
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from datetime import timedelta
-from typing import Any
 
 import pytest
 
@@ -16,20 +14,10 @@ from certwright.controllers.settings import Settings
 from certwright.kube.client.transport import LocalTransport
 from certwright.kube.util.executor import Inline
 from certwright.kube.util.tasks import TaskSet
-from controllers.members import Member
+from controllers.members import Member, alone, seconds
 from controllers.scene import Scene
 from controllers.test_shards import allow_shards
 from support.world import CONTROLLER, World, make_world
-
-
-def seconds(count: float) -> timedelta:
-    return timedelta(seconds=count)
-
-
-def start_member(world: World, name: str, **settings: Any) -> Member[Replica]:
-    """`settings` as `ClusterSettings` has them."""
-    given: dict[str, Any] = {"identity": name, "kube_api_qps": -1.0} | settings
-    return Member(world, Replica, ClusterSettings(**given))
 
 
 @pytest.fixture
@@ -44,7 +32,7 @@ async def scene(world: World) -> Scene:
 
 
 async def test_one_of_two_works_and_the_other_keeps_still(world: World) -> None:
-    first, second = start_member(world, "one"), start_member(world, "two")
+    first, second = alone(world, "one"), alone(world, "two")
     scene = Scene(world)
     await scene.add_ca()
     await scene.issue()
@@ -59,15 +47,13 @@ async def test_one_of_two_works_and_the_other_keeps_still(world: World) -> None:
         b'leader_election_master_status{name="cert-manager-controller"} 0' in second.replica.metrics.take()()
     )
     assert b"certmanager_certificate_ready_status" in first.replica.metrics.take()()
-    await first.close()
-    await second.close()
 
 
 async def test_a_replica_that_dies_in_the_middle_of_an_issuance_is_followed_and_nothing_is_done_twice(
     world: World,
 ) -> None:
     scene = Scene(world)
-    first, second = start_member(world, "one"), start_member(world, "two")
+    first, second = alone(world, "one"), alone(world, "two")
     await scene.add_ca()
     await scene.issue()
     for number in range(3):
@@ -87,23 +73,21 @@ async def test_a_replica_that_dies_in_the_middle_of_an_issuance_is_followed_and_
     signed = [w.path for w in world.recording.object_writes() if w.path.endswith("/status")]
     requests = [path for path in signed if "/certificaterequests/" in path]
     assert len(requests) == len(set(requests))
-    await second.close()
 
 
 async def test_a_replica_that_leaves_is_followed_at_the_next_look(world: World) -> None:
-    first, second = start_member(world, "one"), start_member(world, "two")
+    first, second = alone(world, "one"), alone(world, "two")
     await world.settle()
     await first.close()
     await world.advance(seconds(18))
     assert second.replica.leads
-    await second.close()
 
 
 async def test_a_replica_that_is_cut_off_stops_and_changes_nothing_when_the_line_is_back(
     world: World,
 ) -> None:
     scene = Scene(world)
-    first, second = start_member(world, "one"), start_member(world, "two")
+    first, second = alone(world, "one"), alone(world, "two")
     await scene.add_ca()
     await scene.issue()
     first.cut = "cable"
@@ -125,7 +109,6 @@ async def test_a_replica_that_is_cut_off_stops_and_changes_nothing_when_the_line
     await world.settle()
     assert first.replica.leads
     assert await world.is_ready("web")
-    await first.close()
 
 
 class Lingering(Controllers):

@@ -267,8 +267,7 @@ async def test_without_the_password_the_keystore_stays_and_the_trouble_is_said_o
     await scene.world.client.delete(SECRETS, "password", "default")
     await scene.world.settle()
     await scene.world.start_controllers()
-    condition = conditions.find((await scene.world.certificate("web")).status.conditions, "Issuing")
-    assert condition is not None
+    condition = await scene.world.condition("web", "Issuing")
     assert (condition.status, condition.reason) == ("False", "KeystorePasswordSecretNotFound")
     assert (await scene.world.secret("web")).data == before
     assert await scene.world.is_ready("web")
@@ -383,8 +382,7 @@ async def test_a_repair_that_is_refused_is_said_and_tried_ever_more_slowly(scene
     await scene.change_spec("web", additionalOutputFormats=[{"type": "DER"}])
     await scene.world.advance(timedelta(hours=2))
     assert scene.world.recording.requests - before < 40
-    condition = conditions.find((await scene.world.certificate("web")).status.conditions, "Issuing")
-    assert condition is not None
+    condition = await scene.world.condition("web", "Issuing")
     assert (condition.status, condition.reason) == ("False", "SecretRefused")
     assert "immutable" in condition.message
     assert await scene.world.is_ready("web")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from certwright.controllers.replicas.replica import Replica
-from certwright.controllers.replicas.shards import LEASE_NAME, ClusterSettings, ShardedReplica
+from certwright.controllers.replicas.shards import LEASE_NAME, ShardedReplica
 from certwright.kube.api.core import LEASES, Lease, LeaseSpec
 from certwright.kube.api.errors import Forbidden
 from certwright.kube.api.kinds import Kind
@@ -19,24 +19,12 @@ from certwright.kube.apiserver.bootstrap import AUTOUPDATE
 from certwright.kube.client.rest import Client
 from certwright.kube.client.transport import LocalTransport
 from certwright.kube.runtime.lease import format_micro_time
-from controllers.members import Member
+from controllers.members import Member, alone, seconds, sharded
 from controllers.scene import Scene
 from controllers.test_shards import NAMES, allow_shards, check_all_issued_once, issue
 from support.world import CONTROLLER, World, make_world
 
 ROLES = Kind("rbac.authorization.k8s.io", "v1", "Role", "roles", "role", True, dict[str, Any])
-
-
-def seconds(count: float) -> timedelta:
-    return timedelta(seconds=count)
-
-
-def sharded(world: World, name: str, shards: int) -> Member[ShardedReplica]:
-    return Member(world, ShardedReplica, ClusterSettings(identity=name, kube_api_qps=-1, shards=shards))
-
-
-def alone(world: World, name: str) -> Member[Replica]:
-    return Member(world, Replica, ClusterSettings(identity=name, kube_api_qps=-1))
 
 
 def metric(member: Member[ShardedReplica]) -> bytes:
@@ -73,8 +61,6 @@ async def test_replicas_with_another_number_of_shards_wait_and_say_so(
     assert "--shards must be the same for all replicas" in caplog.text
     assert [metric(member).endswith(b" 1") for member in (*old, *new)] == [False, False, True, True, True]
     assert new[0].replica.holder == "certwright-shards-of-2"
-    for running in (*old, *new):
-        await running.close()
 
 
 async def test_a_rolling_change_of_the_number_hands_over_when_the_last_old_one_ends(world: World) -> None:
@@ -94,8 +80,6 @@ async def test_a_rolling_change_of_the_number_hands_over_when_the_last_old_one_e
     await scene.add_ca()
     await issue(scene, NAMES)
     await check_all_issued_once(world, NAMES)
-    for running in new:
-        await running.close()
 
 
 async def test_shards_that_all_died_are_followed_by_others_when_their_lease_ends(world: World) -> None:
@@ -108,7 +92,6 @@ async def test_shards_that_all_died_are_followed_by_others_when_their_lease_ends
     # The Lease ends, and it looks once more.
     await world.advance(seconds(2 + 14))
     assert len(new.replica.shards) >= 1
-    await new.close()
 
 
 @pytest.mark.parametrize("first", ["shards", "alone"])
@@ -126,7 +109,6 @@ async def test_shards_and_a_replica_without_shards_exclude_each_other(world: Wor
     await member.close()
     await world.advance(seconds(18))
     assert two.replica.leads
-    await two.close()
 
 
 async def test_shards_wait_for_cert_managers_own_controller_and_it_for_them(world: World) -> None:
@@ -171,7 +153,6 @@ async def test_a_shard_that_ends_in_good_order_is_replaced_within_two_seconds(
     await world.advance(seconds(2))
     assert two.replica.shards == {0, 1}
     await check_all_issued_once(world, NAMES)
-    await two.close()
 
 
 async def test_the_last_of_several_that_end_together_frees_the_lease_of_all(world: World) -> None:
@@ -183,11 +164,10 @@ async def test_the_last_of_several_that_end_together_frees_the_lease_of_all(worl
 
 
 async def test_a_replica_that_goes_keeps_the_lease_of_all_for_those_that_stay(world: World) -> None:
-    first, second = sharded(world, "one", 2), sharded(world, "two", 2)
+    first, _ = sharded(world, "one", 2), sharded(world, "two", 2)
     await world.advance(seconds(31))
     await first.close()
     assert (await group_of(world)).holder_identity == "certwright-shards-of-2"
-    await second.close()
 
 
 async def test_all_shards_killed_and_started_again_do_not_wait_out_their_leases(world: World) -> None:
@@ -198,8 +178,6 @@ async def test_all_shards_killed_and_started_again_do_not_wait_out_their_leases(
     members = [sharded(world, name, 2) for name in ("one", "two")]
     await world.advance(seconds(2))
     assert sorted(len(member.replica.shards) for member in members) == [1, 1]
-    for member in members:
-        await member.close()
 
 
 async def test_a_newcomer_is_given_a_shard_within_seconds(world: World) -> None:
@@ -209,8 +187,6 @@ async def test_a_newcomer_is_given_a_shard_within_seconds(world: World) -> None:
     two = sharded(world, "two", 2)
     await world.advance(seconds(5))
     assert (len(member.replica.shards), len(two.replica.shards)) == (1, 1)
-    await member.close()
-    await two.close()
 
 
 async def test_a_shard_given_to_a_newcomer_is_taken_by_no_other(world: World) -> None:
@@ -220,8 +196,6 @@ async def test_a_shard_given_to_a_newcomer_is_taken_by_no_other(world: World) ->
     three = sharded(world, "three", 3)
     await world.advance(seconds(10))
     assert [len(member.replica.shards) for member in (first, second, three)] == [1, 1, 1]
-    for member in (first, second, three):
-        await member.close()
 
 
 async def allow(world: World, rules: list[dict[str, Any]]) -> None:
@@ -251,7 +225,6 @@ async def test_a_role_without_watch_and_patch_is_enough_to_replace_a_shard(world
     assert second.replica.shards == {0, 1}
     # Three Leases of its own, and a refused watch every two minutes.
     assert world.recording.requests - before <= 345 * 3 + 60 + 300
-    await second.close()
 
 
 async def test_the_default_role_allows_to_watch_the_lease_of_all_and_no_other(world: World) -> None:
@@ -294,7 +267,6 @@ async def test_two_replicas_with_one_identity_are_detected_and_the_older_stops(
     await two.close()
     await world.advance(seconds(20))
     assert member.replica.leads
-    await member.close()
 
 
 async def test_a_request_for_a_lease_that_gets_no_answer_is_given_up_after_ten_seconds(world: World) -> None:
@@ -308,4 +280,3 @@ async def test_a_request_for_a_lease_that_gets_no_answer_is_given_up_after_ten_s
     assert member.replica.leads
     await world.advance(seconds(60))
     assert member.replica.leads
-    await member.close()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -17,17 +16,9 @@ from certwright.kube.client.transport import LocalTransport
 from certwright.kube.util.executor import Inline
 from certwright.kube.util.tasks import TaskSet
 from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES
-from controllers.members import Member
+from controllers.members import Member, seconds, sharded
 from controllers.scene import Scene, make_certificate
 from support.world import CONTROLLER, World, make_world
-
-
-def seconds(count: float) -> timedelta:
-    return timedelta(seconds=count)
-
-
-def start_member(world: World, name: str, shards: int) -> Member[ShardedReplica]:
-    return Member(world, ShardedReplica, ClusterSettings(identity=name, kube_api_qps=-1, shards=shards))
 
 
 def issued_by(replica: Member[ShardedReplica]) -> set[str]:
@@ -83,7 +74,7 @@ def test_a_certificate_is_always_in_the_same_shard() -> None:
 
 
 async def test_two_replicas_share_the_certificates_and_sign_each_once(world: World) -> None:
-    first, second = start_member(world, "one", 2), start_member(world, "two", 2)
+    first, second = sharded(world, "one", 2), sharded(world, "two", 2)
     await world.settle()
     assert (len(first.replica.shards), len(second.replica.shards)) == (1, 1)
     scene = Scene(world)
@@ -97,23 +88,20 @@ async def test_two_replicas_share_the_certificates_and_sign_each_once(world: Wor
         for name in issued_by(member):
             shard = shard_of(ObjectKey("default", name.rpartition("-")[0]), 2)
             assert shard in member.replica.shards
-    await first.close()
-    await second.close()
 
 
 async def test_one_replica_alone_comes_to_hold_every_shard(world: World) -> None:
-    member = start_member(world, "one", 4)
+    member = sharded(world, "one", 4)
     await world.advance(seconds(60))
     assert member.replica.shards == {0, 1, 2, 3}
     scene = Scene(world)
     await scene.add_ca()
     await issue(scene, NAMES)
     await check_all_issued_once(world, NAMES)
-    await member.close()
 
 
 async def test_the_shards_of_one_that_died_are_taken_over_when_its_leases_end(world: World) -> None:
-    first, second = start_member(world, "one", 2), start_member(world, "two", 2)
+    first, second = sharded(world, "one", 2), sharded(world, "two", 2)
     scene = Scene(world)
     await scene.add_ca()
     await first.die()
@@ -124,32 +112,30 @@ async def test_the_shards_of_one_that_died_are_taken_over_when_its_leases_end(wo
     await world.advance(seconds(20 + 14))
     assert second.replica.shards == {0, 1}
     await check_all_issued_once(world, NAMES)
-    await second.close()
 
 
 async def test_the_shards_of_one_that_died_are_taken_over_when_its_leases_end_and_not_a_look_later(
     world: World,
 ) -> None:
-    member = start_member(world, "one", 2)
+    member = sharded(world, "one", 2)
     await world.advance(seconds(1))
     # It reads the Leases of the first one at its start.
-    two = start_member(world, "two", 2)
+    two = sharded(world, "two", 2)
     await world.advance(seconds(1))
     await member.die()
     await world.advance(seconds(57))
     assert len(two.replica.shards) < 2
     await world.advance(seconds(3))
     assert two.replica.shards == {0, 1}
-    await two.close()
 
 
 async def test_a_newcomer_is_given_a_shard_by_the_one_that_has_most(world: World) -> None:
-    member = start_member(world, "one", 2)
+    member = sharded(world, "one", 2)
     await world.advance(seconds(60))
     assert len(member.replica.shards) == 2
     scene = Scene(world)
     await scene.add_ca()
-    two = start_member(world, "two", 2)
+    two = sharded(world, "two", 2)
     await world.advance(seconds(40))
     assert (len(member.replica.shards), len(two.replica.shards)) == (1, 1)
     await issue(scene, NAMES)
@@ -160,12 +146,10 @@ async def test_a_newcomer_is_given_a_shard_by_the_one_that_has_most(world: World
     before = member.replica.shards
     await world.advance(seconds(300))
     assert member.replica.shards == before
-    await member.close()
-    await two.close()
 
 
 async def test_a_third_replica_of_two_shards_waits(world: World) -> None:
-    members = [start_member(world, name, 2) for name in ("one", "two", "three")]
+    members = [sharded(world, name, 2) for name in ("one", "two", "three")]
     await world.advance(seconds(200))
     assert sorted(len(member.replica.shards) for member in members) == [0, 1, 1]
     working = next(member for member in members if member.replica.shards)
@@ -173,12 +157,10 @@ async def test_a_third_replica_of_two_shards_waits(world: World) -> None:
     members.remove(working)
     await world.advance(seconds(15))
     assert [len(member.replica.shards) for member in members] == [1, 1]
-    for member in members:
-        await member.close()
 
 
 async def test_a_replica_that_is_cut_off_changes_nothing_when_the_line_is_back(world: World) -> None:
-    first, second = start_member(world, "one", 2), start_member(world, "two", 2)
+    first, second = sharded(world, "one", 2), sharded(world, "two", 2)
     scene = Scene(world)
     await scene.add_ca()
     await issue(scene, NAMES[:4])
@@ -196,8 +178,6 @@ async def test_a_replica_that_is_cut_off_changes_nothing_when_the_line_is_back(w
     assert first.changes == []
     await world.advance(seconds(60))
     assert (len(first.replica.shards), len(second.replica.shards)) == (1, 1)
-    await first.close()
-    await second.close()
 
 
 async def test_shards_need_an_election(world: World) -> None:

@@ -251,13 +251,6 @@ async def test_a_label_is_added_to_a_secret_whose_key_is_not_held(scene: Scene) 
     assert not is_complete(await cached_secret(scene))
 
 
-async def test_a_form_that_is_wanted_later_is_made_from_the_key(scene: Scene) -> None:
-    await scene.issue()
-    await scene.change_spec("web", additionalOutputFormats=[{"type": "CombinedPEM"}])
-    data = (await stored(scene)).data
-    assert data["tls-combined.pem"] == data["tls.key"] + b"\n" + data["tls.crt"]
-
-
 async def test_a_form_that_was_wanted_from_the_beginning_costs_no_question(scene: Scene) -> None:
     asked = Asked(scene)
     await scene.issue(additional_output_formats=(AdditionalOutputFormat(type="DER"),))

@@ -8,7 +8,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from certwright.kube.api import conditions
 from certwright.kube.api.core import SECRETS
 from certwright.pki.certificates import read_certificate, read_chain
 from certwright.pki.keys import load_private_key, public_key_der
@@ -54,8 +53,7 @@ async def test_a_temporary_certificate_is_served_until_the_real_one_comes(
     assert leaf.is_ca == spec.get("is_ca", False)
     assert public_key_der(load_private_key(secret.data["tls.key"])) == leaf.public_key_der
     assert "ca.crt" not in secret.data
-    ready = conditions.find((await scene.world.certificate("web")).status.conditions, "Ready")
-    assert ready is not None
+    ready = await scene.world.condition("web", "Ready")
     assert (ready.status, ready.reason) == ("False", "TemporaryCertificate")
     await scene.world.create(ISSUERS, make_issuer("later"))
     await scene.world.settle()
@@ -102,8 +100,7 @@ async def test_a_temporary_certificate_is_never_taken_for_the_real_one(scene: Sc
         subresource="status",
     )
     await scene.world.settle()
-    issuing = conditions.find((await scene.world.certificate("web")).status.conditions, "Issuing")
-    assert issuing is not None
+    issuing = await scene.world.condition("web", "Issuing")
     assert issuing.status == "False"
     await scene.world.start_controllers()
     await scene.world.create(ISSUERS, make_issuer("later"))

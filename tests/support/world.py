@@ -28,6 +28,7 @@ from certwright.kube.api import codec, conditions
 from certwright.kube.api.core import EVENTS, SECRETS, Event, Secret
 from certwright.kube.api.errors import NotFound
 from certwright.kube.api.kinds import Kind
+from certwright.kube.api.meta import Condition
 from certwright.kube.apiserver.model import offload
 from certwright.kube.apiserver.server import ApiServer
 from certwright.kube.client.rest import Client
@@ -122,6 +123,7 @@ class World:
         self.recording = Recording(self.server.handle)
         self.client = Client(LocalTransport(self.recording.handle, ADMIN), user_agent="test")
         self.controllers: Controllers | None = None
+        self.on_close: list[Callable[[], Awaitable[None]]] = []
 
     async def start_server(self) -> None:
         """Start the API server, with schemas that other worlds have compiled."""
@@ -186,11 +188,20 @@ class World:
         """Whether the Certificate's condition Ready is True."""
         return conditions.is_true((await self.certificate(name, namespace)).status.conditions, "Ready")
 
+    async def condition(self, name: str, kind: str) -> Condition:
+        """The condition of the Certificate, which has it."""
+        condition = conditions.find((await self.certificate(name)).status.conditions, kind)
+        assert condition is not None, f"{name} has no condition {kind}"
+        return condition
+
     async def events(self, namespace: str = "default") -> list[Event]:
         """The Events of a namespace."""
         return (await self.client.list(EVENTS, namespace)).items
 
     async def close(self) -> None:
+        """Stop all, first what `on_close` has."""
+        while self.on_close:
+            await self.on_close.pop()()
         setattr(offload, "executor", self._threads)  # noqa: B010 - see __init__
         await self.stop_controllers()
         await self.server.close()
