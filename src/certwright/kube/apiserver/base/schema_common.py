@@ -265,11 +265,8 @@ class Ratchet:
             else:
                 if type(old) is not dict:
                     return _ABSENT
-                old, new, schema = old.get(step, _ABSENT), new.get(step), _property(schema, step)
+                extra = schema.get("additionalProperties")
+                inner = (schema.get("properties") or {}).get(step)
+                schema = inner or (extra if isinstance(extra, Mapping) else {})
+                old, new = old.get(step, _ABSENT), new.get(step)
         return old
-
-
-def _property(schema: Schema, key: str) -> Schema:
-    property_schema = (schema.get("properties") or {}).get(key)
-    extra = schema.get("additionalProperties")
-    return property_schema or (extra if isinstance(extra, Mapping) else {})

@@ -273,19 +273,15 @@ class Fairness:
 
         Raises `TooManyRequests`, and `store.contract.StoreError` while it estimates the length of a list.
         """
-        level = self._level_of(user, verb, path)
+        if _is_free(verb, path):
+            return None
+        of_verb = self._levels.get(_CLASSES.get(verb, _MUTATING) if verb else "get")
+        level = self._masters if MASTERS in user.groups else of_verb
         if level is None:
             return None
         count = await self._cost(route, query) if verb in _OF_MANY and route is not None else 1
         flow = (user.name, verb) if level is self._masters else flow_of(user)
         return level.take(flow, count) or await level.wait(flow, count)
-
-    def _level_of(self, user: Identity, verb: str, path: str) -> Level | None:
-        if _is_free(verb, path):
-            return None
-        if MASTERS in user.groups:
-            return self._masters
-        return self._levels.get(_CLASSES.get(verb, _MUTATING) if verb else "get")
 
     async def _cost(self, route: Route, query: Mapping[str, str]) -> int:
         """The seats of a list, or of a deletecollection."""

@@ -118,25 +118,21 @@ DEFAULT_AGE = {
 
 def _printer_column(given: Mapping[str, Any]) -> Column:
     path = given["jsonPath"]
+    find = compile_path(path)
+
+    def cell(obj: dict[str, Any], now: float) -> Any:
+        value = find(obj)
+        return None if value is MISSING else _show(value, given["type"], now)
+
     return Column(
         given["name"],
         given["type"],
-        _path_cell(path, given["type"]),
+        cell,
         format=given.get("format", ""),
         description=given.get("description")
         or f"Custom resource definition column (in JSONPath format): {path}",
         priority=given.get("priority", 0),
     )
-
-
-def _path_cell(path: str, kind: str) -> Any:
-    find = compile_path(path)
-
-    def cell(obj: dict[str, Any], now: float) -> Any:
-        value = find(obj)
-        return None if value is MISSING else _show(value, kind, now)
-
-    return cell
 
 
 def _show(value: Any, kind: str, now: float) -> Any:

@@ -131,7 +131,11 @@ def _apply(document: Any, operation: dict[str, Any], index: int, copies: _Copies
         case "copy":
             return _add(document, path, copies.make(_find(document, _pointer(operation, "from", index))))
         case "test":
-            return _test(document, path, value)
+            parent = _find(document, path[:-1]) if path else None
+            current = None if type(parent) is dict and path[-1] not in parent else _find(document, path)
+            if not same(current, value):
+                raise PatchFailed(f"testing value {_show(path)} failed")
+            return document
         case _:
             raise PatchFailed(f"operation {index}: unknown op {name!r}")
 
@@ -194,14 +198,6 @@ def _remove(document: Any, path: list[str]) -> tuple[Any, Any]:
     else:
         del parent[token]
     return document, removed
-
-
-def _test(document: Any, path: list[str], value: Any) -> Any:
-    parent = _find(document, path[:-1]) if path else None
-    current = None if type(parent) is dict and path[-1] not in parent else _find(document, path)
-    if not same(current, value):
-        raise PatchFailed(f"testing value {_show(path)} failed")
-    return document
 
 
 MergeKeys = Mapping[tuple[str, ...], str]
