@@ -44,105 +44,84 @@ def wrong_type(field: str, expected: str, actual: str) -> ApiError:
     )
 
 
-@pytest.mark.parametrize(
-    ("error", "sentence"),
-    [
-        pytest.param(
-            unknown("spec.dnsName"),
-            "spec.dnsName: unknown field; did you mean `dnsNames`?",
-            id="a slip of the finger",
+REFUSALS: dict[str, tuple[ApiError, str]] = {
+    "a slip of the finger": (
+        unknown("spec.dnsName"),
+        "spec.dnsName: unknown field; did you mean `dnsNames`?",
+    ),
+    "a value of ours under cert-manager's CRDs": (
+        invalid(
+            "spec.privateKey.algorithm",
+            'Unsupported value: "ML-DSA": supported values: "RSA", "ECDSA", "Ed25519"',
         ),
-        pytest.param(
-            invalid(
-                "spec.privateKey.algorithm",
-                'Unsupported value: "ML-DSA": supported values: "RSA", "ECDSA", "Ed25519"',
-            ),
-            'spec.privateKey.algorithm: Unsupported value: "ML-DSA": supported values: "RSA", "ECDSA", '
-            '"Ed25519"; the server has cert-manager\'s CRDs, which do not allow it: install those that '
-            "`certwright crds` prints",
-            id="a value of ours under cert-manager's CRDs",
-        ),
-        pytest.param(
-            unknown("spec.size"),
-            "spec.size: unknown field; did you mean `spec.privateKey.size`?",
-            id="the right field in the wrong place",
-        ),
-        pytest.param(
-            unknown("spec.privateKey.colour"),
-            "spec.privateKey.colour: unknown field; known here: size",
-            id="nothing like it",
-        ),
-        pytest.param(
-            wrong_type("spec.dnsNames", "array", "string"),
-            'spec.dnsNames: Invalid value: "string": spec.dnsNames in body must be of type array: "string"; '
-            "write a list, e.g. `[a, b]`, or one `- item` per line",
-            id="a text for a list",
-        ),
-        pytest.param(
-            wrong_type("spec.dnsNames[0]", "string", "integer"),
-            'spec.dnsNames[0]: Invalid value: "integer": spec.dnsNames[0] in body must be of type string: '
-            '"integer"; write text; put quotes around it if it looks like a number or a truth value '
-            '("1.10", "yes")',
-            id="a number for a text in a list",
-        ),
-        pytest.param(
-            invalid(
-                "metadata.name", 'Invalid value: "My_Web": a lowercase RFC 1123 subdomain must consist of …'
-            ),
-            'metadata.name: Invalid value: "My_Web": a lowercase RFC 1123 subdomain must consist of …; '
-            'write e.g. "my-web"',
-            id="a name that is not DNS-1123",
-        ),
-        pytest.param(
-            invalid("spec.secretName", "Required value"),
-            "spec.secretName: Required value; add `secretName`",
-            id="a field left out",
-        ),
-        pytest.param(
-            invalid("spec", "Required value: configure one of acme, ca"),
-            "spec: Required value: configure one of acme, ca",
-            id="a field that is there, and has not enough in it",
-        ),
-        pytest.param(
-            invalid(
-                "metadata.namespace", 'Invalid value: "My.Shop": a lowercase RFC 1123 label must consist …'
-            ),
-            'metadata.namespace: Invalid value: "My.Shop": a lowercase RFC 1123 label must consist …; '
-            'write e.g. "my-shop"',
-            id="a name that may have no dots",
-        ),
-        pytest.param(
-            invalid("spec.secretName", 'Invalid value: "Web-TLS": a lowercase RFC 1123 subdomain must …'),
-            'spec.secretName: Invalid value: "Web-TLS": a lowercase RFC 1123 subdomain must …; '
-            'write e.g. "web-tls"',
-            id="a name of another object",
-        ),
-        pytest.param(
-            invalid(
-                "spec.usages[0]", 'Unsupported value: "serverauth": supported values: "any", "server auth"'
-            ),
-            'spec.usages[0]: Unsupported value: "serverauth": supported values: "any", "server auth"; '
-            'did you mean "server auth"?',
-            id="a word of a few, spelt otherwise",
-        ),
-        pytest.param(
-            invalid("spec.usages[0]", 'Unsupported value: "x": supported values: "any", "server auth"'),
-            'spec.usages[0]: Unsupported value: "x": supported values: "any", "server auth"',
-            id="a word like none of those few",
-        ),
-        pytest.param(
-            NotFound('namespaces "shop" not found', details=Details(name="shop", kind="namespaces")),
-            'metadata.namespace: namespaces "shop" not found; create it first, or name another',
-            id="a namespace that is not there",
-        ),
-        pytest.param(
-            TooLarge("Request entity too large: limit is 3145728"),
-            "the object is too large: the server takes at most 3 MiB in one request; split it",
-            id="an object that is too large",
-        ),
-        pytest.param(BadRequest("no"), "no", id="anything else stays as it is"),
-    ],
-)
+        'spec.privateKey.algorithm: Unsupported value: "ML-DSA": supported values: "RSA", "ECDSA", '
+        '"Ed25519"; the server has cert-manager\'s CRDs, which do not allow it: install those that '
+        "`certwright crds` prints",
+    ),
+    "the right field in the wrong place": (
+        unknown("spec.size"),
+        "spec.size: unknown field; did you mean `spec.privateKey.size`?",
+    ),
+    "nothing like it": (
+        unknown("spec.privateKey.colour"),
+        "spec.privateKey.colour: unknown field; known here: size",
+    ),
+    "a text for a list": (
+        wrong_type("spec.dnsNames", "array", "string"),
+        'spec.dnsNames: Invalid value: "string": spec.dnsNames in body must be of type array: "string"; '
+        "write a list, e.g. `[a, b]`, or one `- item` per line",
+    ),
+    "a number for a text in a list": (
+        wrong_type("spec.dnsNames[0]", "string", "integer"),
+        'spec.dnsNames[0]: Invalid value: "integer": spec.dnsNames[0] in body must be of type string: '
+        '"integer"; write text; put quotes around it if it looks like a number or a truth value '
+        '("1.10", "yes")',
+    ),
+    "a name that is not DNS-1123": (
+        invalid("metadata.name", 'Invalid value: "My_Web": a lowercase RFC 1123 subdomain must consist of …'),
+        'metadata.name: Invalid value: "My_Web": a lowercase RFC 1123 subdomain must consist of …; '
+        'write e.g. "my-web"',
+    ),
+    "a field left out": (
+        invalid("spec.secretName", "Required value"),
+        "spec.secretName: Required value; add `secretName`",
+    ),
+    "a field that is there, and has not enough in it": (
+        invalid("spec", "Required value: configure one of acme, ca"),
+        "spec: Required value: configure one of acme, ca",
+    ),
+    "a name that may have no dots": (
+        invalid("metadata.namespace", 'Invalid value: "My.Shop": a lowercase RFC 1123 label must consist …'),
+        'metadata.namespace: Invalid value: "My.Shop": a lowercase RFC 1123 label must consist …; '
+        'write e.g. "my-shop"',
+    ),
+    "a name of another object": (
+        invalid("spec.secretName", 'Invalid value: "Web-TLS": a lowercase RFC 1123 subdomain must …'),
+        'spec.secretName: Invalid value: "Web-TLS": a lowercase RFC 1123 subdomain must …; '
+        'write e.g. "web-tls"',
+    ),
+    "a word of a few, spelt otherwise": (
+        invalid("spec.usages[0]", 'Unsupported value: "serverauth": supported values: "any", "server auth"'),
+        'spec.usages[0]: Unsupported value: "serverauth": supported values: "any", "server auth"; '
+        'did you mean "server auth"?',
+    ),
+    "a word like none of those few": (
+        invalid("spec.usages[0]", 'Unsupported value: "x": supported values: "any", "server auth"'),
+        'spec.usages[0]: Unsupported value: "x": supported values: "any", "server auth"',
+    ),
+    "a namespace that is not there": (
+        NotFound('namespaces "shop" not found', details=Details(name="shop", kind="namespaces")),
+        'metadata.namespace: namespaces "shop" not found; create it first, or name another',
+    ),
+    "an object that is too large": (
+        TooLarge("Request entity too large: limit is 3145728"),
+        "the object is too large: the server takes at most 3 MiB in one request; split it",
+    ),
+    "anything else stays as it is": (BadRequest("no"), "no"),
+}
+
+
+@pytest.mark.parametrize(("error", "sentence"), REFUSALS.values(), ids=REFUSALS)
 def test_a_refusal_becomes_a_sentence_with_a_fix(error: ApiError, sentence: str) -> None:
     assert explain(error, SCHEMA) == [sentence]
 

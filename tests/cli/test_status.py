@@ -75,84 +75,73 @@ def ordered(
     )
 
 
+def waiting(issuer: Json | None = None, request: Json | None = None, **others: Json) -> Around:
+    """A Certificate that is being issued."""
+    return Around(certificate(NOT_READY, ISSUING), issuer, request, **others)
+
+
+FAILED = {**ISSUING, "status": "False", "reason": "Failed"}
+TWICE = {"lastFailureTime": "2025-12-31T23:00:00Z", "failedIssuanceAttempts": 2}
+
+
 def ready(**status: Any) -> Json:
     return certificate(READY, notAfter="2026-04-01T00:00:00Z", renewalTime="2026-03-02T00:00:00Z", **status)
 
 
-STORIES = [
-    pytest.param(
+STORIES: dict[str, tuple[Around, str]] = {
+    "ready": (
         Around(ready(), GOOD_ISSUER),
         "ready, valid until 2026-04-01 00:00 UTC (in 90 days), "
         "and renews on 2026-03-02 00:00 UTC (in 60 days)",
-        id="ready",
     ),
-    pytest.param(
+    "renewal switched off": (
         Around(certificate(READY, notAfter="2026-04-01T00:00:00Z"), GOOD_ISSUER),
         "ready, valid until 2026-04-01 00:00 UTC (in 90 days), and is not renewed automatically",
-        id="renewal switched off",
     ),
-    pytest.param(
+    "nobody at work": (
         Around(certificate(), GOOD_ISSUER),
         "not processed by any controller yet; if this lasts, check that the controllers run "
         "(`certwright serve` without `--controllers ''`)",
-        id="nobody at work",
     ),
-    pytest.param(
-        Around(certificate(NOT_READY, ISSUING)),
+    "issuer missing": (
+        waiting(),
         "waiting for Issuer ca, which does not exist in namespace shop; create it, or correct "
         "spec.issuerRef; issuance then continues automatically",
-        id="issuer missing",
     ),
-    pytest.param(
-        Around(
-            certificate(NOT_READY, ISSUING),
-            {"status": {"conditions": [{"type": "Ready", "status": "False", "message": "no Secret ca."}]}},
+    "issuer not ready": (
+        waiting(
+            {"status": {"conditions": [{"type": "Ready", "status": "False", "message": "no Secret ca."}]}}
         ),
         "waiting for Issuer ca, which is not ready: no Secret ca; if this does not clear up on its own, fix "
         "the issuer (`certwright describe issuer ca -n shop` shows it); issuance continues once it is "
         "ready",
-        id="issuer not ready",
     ),
-    pytest.param(
-        Around(certificate(NOT_READY, ISSUING), GOOD_ISSUER),
-        "the private key is being created (Secret does not exist)",
-        id="key",
-    ),
-    pytest.param(
+    "key": (waiting(GOOD_ISSUER), "the private key is being created (Secret does not exist)"),
+    "request": (
         Around(certificate(NOT_READY, ISSUING, nextPrivateKeySecretName="k"), GOOD_ISSUER),
         "the request is being created (Secret does not exist)",
-        id="request",
     ),
-    pytest.param(
+    "the request of the last revision does not count": (
         Around(
             certificate(NOT_READY, ISSUING, nextPrivateKeySecretName="k", revision=1), GOOD_ISSUER, request()
         ),
         "the request is being created (Secret does not exist)",
-        id="the request of the last revision does not count",
     ),
-    pytest.param(
-        Around(certificate(NOT_READY, ISSUING), GOOD_ISSUER, request()),
+    "approval": (
+        waiting(GOOD_ISSUER, request()),
         "CertificateRequest web-1 is waiting for approval; if nothing approves it automatically, "
         "run `certwright approve web-1 -n shop`",
-        id="approval",
     ),
-    pytest.param(
-        Around(
-            certificate(NOT_READY, ISSUING),
-            GOOD_ISSUER,
-            request({"type": "Denied", "status": "True", "message": "not in this house."}),
-        ),
+    "denied": (
+        waiting(GOOD_ISSUER, request({"type": "Denied", "status": "True", "message": "not in this house."})),
         "CertificateRequest web-1 was denied: not in this house; ask the approver of requests",
-        id="denied",
     ),
-    pytest.param(
-        Around(certificate(NOT_READY, ISSUING), GOOD_ISSUER, request(APPROVED)),
+    "signing": (
+        waiting(GOOD_ISSUER, request(APPROVED)),
         "CertificateRequest web-1 is waiting for Issuer ca to sign it",
-        id="signing",
     ),
-    pytest.param(
-        Around(
-            certificate(NOT_READY, ISSUING),
+    "pending": (
+        waiting(
             GOOD_ISSUER,
             request(
                 APPROVED,
@@ -160,15 +149,13 @@ STORIES = [
             ),
         ),
         "CertificateRequest web-1 is pending: wait, please",
-        id="pending",
     ),
-    pytest.param(
-        Around(certificate(NOT_READY, ISSUING), namesake=GOOD_ISSUER),
+    "issuer of the other kind": (
+        waiting(namesake=GOOD_ISSUER),
         "waiting for Issuer ca, which does not exist in namespace shop; a ClusterIssuer of that "
         "name exists: set spec.issuerRef.kind to its kind; issuance then continues automatically",
-        id="issuer of the other kind",
     ),
-    pytest.param(
+    "issuer without its Secret": (
         Around(
             certificate(NOT_READY, ISSUING)
             | {"spec": {"issuerRef": {"name": "ca", "kind": "ClusterIssuer"}}},
@@ -179,111 +166,85 @@ STORIES = [
         "its own, fix "
         "the issuer (`certwright describe clusterissuer ca` shows it); issuance continues once it is "
         "ready",
-        id="issuer without its Secret",
     ),
-    pytest.param(
-        Around(certificate(NOT_READY, ISSUING), {"status": {}}),
-        "waiting for Issuer ca, which has not been processed yet",
-        id="issuer new",
-    ),
-    pytest.param(
+    "issuer new": (waiting({"status": {}}), "waiting for Issuer ca, which has not been processed yet"),
+    "a proof that is not seen": (
         ordered("Waiting for HTTP-01 challenge propagation: no.", type="HTTP-01", presented=True),
         "order web-1-2 is waiting: Waiting for HTTP-01 challenge propagation: no; point port 80 of that name "
         "at the --http01-listen address or at the solver's web root; the self-check is repeated "
         "automatically",
-        id="a proof that is not seen",
     ),
-    pytest.param(
+    "a proof that the CA looks at": (
         ordered("Waiting for the CA's verdict.", type="DNS-01", presented=True, processing=True),
         "order web-1-2 is waiting: Waiting for the CA's verdict",
-        id="a proof that the CA looks at",
     ),
-    pytest.param(
+    "an error of the CA, whatever its text": (
         ordered("Waiting for DNS-01 challenge propagation", type="DNS-01", presented=True, problem="x"),
         "order web-1-2 is waiting: Waiting for DNS-01 challenge propagation",
-        id="an error of the CA, whatever its text",
     ),
-    pytest.param(
+    "a proof that waits for the breaker of its issuer": (
         ordered("not asking the CA", type="DNS-01", presented=True, breaker='{"state":"Open"}'),
         "order web-1-2 is waiting: not asking the CA",
-        id="a proof that waits for the breaker of its issuer",
     ),
-    pytest.param(
+    "a proof that cannot be shown": (
         ordered("a.test: no Secret k", type="DNS-01", presented=False),
         "order web-1-2 is waiting: a.test: no Secret k; fix that; it is retried automatically",
-        id="a proof that cannot be shown",
     ),
-    pytest.param(
+    "ordered": (
         ordered("", type="DNS-01", presented=True),
         "order web-1-2 is in progress at the ACME server",
-        id="ordered",
     ),
-    pytest.param(
-        Around(
-            certificate(
-                NOT_READY,
-                {**ISSUING, "status": "False", "reason": "Failed", "message": "CA said no."},
-                lastFailureTime="2025-12-31T23:00:00Z",
-                failedIssuanceAttempts=2,
-            ),
-            GOOD_ISSUER,
-        ),
+    "failed": (
+        Around(certificate(NOT_READY, {**FAILED, "message": "CA said no."}, **TWICE), GOOD_ISSUER),
         "issuance failed (2 attempts, the last 1 hour ago): CA said no; the next attempt is at "
         "2026-01-01 01:00 UTC (in 1 hour); correct the cause, then `certwright renew web -n shop` retries "
         "immediately",
-        id="failed",
     ),
-    pytest.param(
+    "failed, as our controllers tell it": (
         Around(
             recorded(
                 RetryRecord(message="CA said no.", next_attempt=NOW + timedelta(hours=1)),
-                {**ISSUING, "status": "False", "reason": "Failed", "message": "for people"},
-                lastFailureTime="2025-12-31T23:00:00Z",
-                failedIssuanceAttempts=2,
+                {**FAILED, "message": "for people"},
+                **TWICE,
             ),
             GOOD_ISSUER,
         ),
         "issuance failed (2 attempts, the last 1 hour ago): CA said no; the next attempt is at "
         "2026-01-01 01:00 UTC (in 1 hour); correct the cause, then `certwright renew web -n shop` retries "
         "immediately",
-        id="failed, as our controllers tell it",
     ),
-    pytest.param(
+    "failed, and told when the next attempt follows": (
         Around(
             recorded(
                 RetryRecord(
                     message="CA said no", next_attempt=NOW + timedelta(days=1), advice="ask for less"
                 ),
-                {**ISSUING, "status": "False", "reason": "RateLimited", "message": "for people"},
-                lastFailureTime="2025-12-31T23:00:00Z",
-                failedIssuanceAttempts=2,
+                {**FAILED, "reason": "RateLimited", "message": "for people"},
+                **TWICE,
             ),
             GOOD_ISSUER,
         ),
         "issuance failed (2 attempts, the last 1 hour ago): CA said no; "
         "the next attempt is at 2026-01-02 00:00 UTC (in 1 day); ask for less",
-        id="failed, and told when the next attempt follows",
     ),
-    pytest.param(
+    "spares its issuer": (
         Around(
             recorded(
                 RetryRecord(advice="it is out", next_attempt=NOW + timedelta(hours=1), waits_for_issuer=True),
-                {**ISSUING, "status": "False", "reason": "IssuerUnavailable", "message": "for people"},
+                {**FAILED, "reason": "IssuerUnavailable", "message": "for people"},
             ),
             GOOD_ISSUER,
         ),
         "waiting for Issuer ca: it is out; the next attempt is at 2026-01-01 01:00 UTC (in 1 hour)",
-        id="spares its issuer",
     ),
-    pytest.param(
+    "not ready": (
         Around(certificate(NOT_READY), GOOD_ISSUER),
         "not ready: Secret does not exist (DoesNotExist)",
-        id="not ready",
     ),
-]
+}
 
 
-@pytest.mark.parametrize(("around", "text"), STORIES)
+@pytest.mark.parametrize(("around", "text"), STORIES.values(), ids=STORIES)
 def test_the_story_names_the_cause_and_what_to_do(around: Around, text: str) -> None:
     assert str(diagnose(around, NOW)) == text
 
