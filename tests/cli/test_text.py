@@ -64,10 +64,6 @@ def test_cells_read_as_kubectls() -> None:
     assert [cell_text(v) for v in (None, True, 3, ["a", 1], 1.5)] == ["", "true", "3", "a,1", "1.5"]
 
 
-def test_a_table_without_rows_is_empty() -> None:
-    assert ServerTable({}).empty
-
-
 def test_a_cell_forges_no_row_and_commands_no_terminal() -> None:
     assert lines_of([("a\nforged", "x"), ("\x1b[31mred\r", "\x9b0m")]) == [
         r"a\nforged             x",
@@ -124,12 +120,6 @@ def test_times_of_the_api_are_read_and_others_are_not() -> None:
     assert format.parse_time("2026-01-01T00:00:00Z") == NOW
     assert format.parse_time("yesterday") is None
     assert format.parse_time(None) is None
-
-
-def test_lists_read_as_sentences() -> None:
-    assert format.listed([]) == ""
-    assert format.listed(["a"]) == "a"
-    assert format.listed(["a", "b", "c"], last="or") == "a, b or c"
 
 
 _CLI = Path(format.__file__).parent

@@ -65,7 +65,7 @@ def level_flag(level: str | None) -> Any:
     )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LogFlags:
     """The settings of the log. `log_level` None: info with `--log-format json`, else warning."""
 

@@ -12,7 +12,7 @@ import inspect
 import re
 import socket
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -95,7 +95,8 @@ def flag(
 ) -> Any:
     """A field for a flag whose help is `text` and shows the default."""
     shown = Flag(name=name, text=text, metavar=metavar, default=default, parse=parse, settings=settings)
-    return field(metadata={"flag": shown})
+    is_optional = default is None and not settings.keys() & {"required", "multiple", "is_flag"}
+    return field(default=None if is_optional else MISSING, metadata={"flag": shown})
 
 
 def repeated(name: str, text: str, *, metavar: str, parse: Callable[[Any], Any], **settings: Any) -> Any:
@@ -182,18 +183,22 @@ def gathered(name: str, make: Callable[..., Any], options: Sequence[Decorator] =
 
 def flag_options(name: str, kind: type, **others: Any) -> Decorator:
     """Add the flags of the group to a command, which gets them as one argument `name` of that type. `others`
-    are flags to use instead of the group's, by parameter."""
-    declared = dict(flags_of(kind)) | {parameter: each.metadata["flag"] for parameter, each in others.items()}
+    are flags to use instead of the group's, by parameter; None: no flag, and the default of the field."""
+    declared = dict(flags_of(kind))
+    for parameter, other in others.items():
+        if other is None:
+            del declared[parameter]
+        else:
+            declared[parameter] = other.metadata["flag"]
     options = [each.option(parameter) for parameter, each in declared.items()]
     parameters = [
         parameter for parameter, each in declared.items() if each.settings.get("expose_value", True)
     ]
 
     def make(group: type, given: dict[str, Any]) -> Any:
-        inner = {each.name: each.metadata.get("group") for each in fields(group) if each.init}
-        return group(
-            **{key: given[key] if part is None else make(part, given) for key, part in inner.items()}
-        )
+        parts = {each.name: each.metadata.get("group") for each in fields(group) if each.init}
+        values = {key: given[key] for key in parts.keys() & given.keys()}
+        return group(**values, **{key: make(part, given) for key, part in parts.items() if part is not None})
 
     return _gather(name, parameters, lambda **given: make(kind, given), options)
 

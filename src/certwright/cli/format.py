@@ -119,14 +119,6 @@ def count(number: int, noun: str, plural: str = "") -> str:
     return f"{number} {noun if number == 1 else plural or noun + 's'}"
 
 
-def listed(items: Iterable[str], *, last: str = "and") -> str:
-    """`a`, `a and b`, `a, b and c`."""
-    words = list(items)
-    if len(words) < 2:
-        return "".join(words)
-    return f"{', '.join(words[:-1])} {last} {words[-1]}"
-
-
 def sentence(text: str) -> str:
     """`text` on one line without its final full stop, so that it fits into another sentence."""
     return " ".join(text.split()).rstrip(".")
@@ -172,11 +164,6 @@ class ServerTable:
         self._columns: list[dict[str, Any]] = content.get("columnDefinitions") or []
         self._rows: list[dict[str, Any]] = content.get("rows") or []
 
-    @property
-    def empty(self) -> bool:
-        """Whether there are no rows."""
-        return not self._rows
-
     def header(self, *, wide: bool, namespaces: bool) -> list[str]:
         """The names of the visible columns. Columns of priority 0 always are, others only in a wide table;
         those with `hidden`, which `table_columns` sets, never are."""
@@ -185,8 +172,17 @@ class ServerTable:
 
     def rows(self, *, wide: bool, namespaces: bool, prefix: str = "") -> list[list[str]]:
         """The visible cells as text. `prefix` precedes the name (`certificate.cert-manager.io/`)."""
-        shown = self._shown(wide=wide)
-        return [self._row(row, shown, namespaces=namespaces, prefix=prefix) for row in self._rows]
+        texts = []
+        for row in self._rows:
+            metadata = (row.get("object") or {}).get("metadata") or {}
+            cells = [str(metadata.get("namespace", ""))] if namespaces else []
+            for i in self._shown(wide=wide):
+                is_name = self._columns[i].get("format") == "name" or i == 0
+                values = row.get("cells") or []
+                text = cell_text(values[i] if i < len(values) else None)
+                cells.append(prefix + text if is_name else text)
+            texts.append(cells)
+        return texts
 
     def _shown(self, *, wide: bool) -> list[int]:
         return [
@@ -194,19 +190,6 @@ class ServerTable:
             for i, column in enumerate(self._columns)
             if not column.get("hidden") and (wide or not column.get("priority"))
         ]
-
-    def _row(self, row: Mapping[str, Any], shown: list[int], *, namespaces: bool, prefix: str) -> list[str]:
-        cells = row.get("cells") or []
-        texts = [self._cell(cells, i, prefix) for i in shown]
-        if not namespaces:
-            return texts
-        metadata = (row.get("object") or {}).get("metadata") or {}
-        return [str(metadata.get("namespace", "")), *texts]
-
-    def _cell(self, cells: Sequence[Any], i: int, prefix: str) -> str:
-        text = cell_text(cells[i] if i < len(cells) else None)
-        is_name = self._columns[i].get("format") == "name" or i == 0
-        return prefix + text if is_name else text
 
 
 def cell_text(value: Any) -> str:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
-import msgspec
 
 from certwright.cli import lazy
-from certwright.cli.flags import Decorator, gathered, seconds, single
+from certwright.cli.flags import Decorator, flag, flag_options, seconds, single
 
 if TYPE_CHECKING:
     from certwright.kube.api.manifests import Manifests
@@ -19,66 +19,58 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class ServerOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """The options that select the server. None: not given."""
-
-    kubeconfig: Path | None = None
-    context: str | None = None
-    namespace: str | None = None
-
-
-def _no_empty_namespace(_context: click.Context, _option: click.Parameter, value: str | None) -> str | None:
+def _not_empty(value: str | None) -> str | None:
     if value == "":
         raise click.BadParameter("is empty; leave the option out, or name a namespace")
     return value
 
 
-_SERVER_OPTIONS = (
-    click.option(
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerOptions:
+    """The options that select the server. None: not given."""
+
+    kubeconfig: Path | None = flag(
         "--kubeconfig",
+        "Path to the kubeconfig; without it $KUBECONFIG, then ./certwright-data/kubeconfig.",
         metavar="FILE",
         type=click.Path(path_type=Path),
-        help="Path to the kubeconfig; without it $KUBECONFIG, then ./certwright-data/kubeconfig.",
-    ),
-    click.option(
-        "--context", metavar="NAME", help="The context of the kubeconfig to use; without it its current one."
-    ),
-)
-_NAMESPACE = click.option(
-    "-n",
-    "--namespace",
-    metavar="NS",
-    callback=_no_empty_namespace,
-    help="The namespace; without it the kubeconfig's, or else `default`.",
-)
-
-
-def _of_cluster(kubeconfig: Path | None, context: str | None) -> ServerOptions:
-    return ServerOptions(kubeconfig=kubeconfig, context=context)
-
-
-server_options = gathered("server", _of_cluster, _SERVER_OPTIONS)
-"""Adds `--kubeconfig` and `--context`; the function gets them as `server: ServerOptions`."""
-namespaced_server_options = gathered("server", ServerOptions, (*_SERVER_OPTIONS, _NAMESPACE))
-"""As `server_options`, with `-n/--namespace`."""
-
-
-def all_namespaces_option(command: F) -> F:
-    """Add `-A/--all-namespaces` as `all_namespaces: bool`."""
-    return click.option("-A", "--all-namespaces", is_flag=True, help="All namespaces instead of one.")(
-        command
+    )
+    context: str | None = flag(
+        "--context", "The context of the kubeconfig to use; without it its current one.", metavar="NAME"
+    )
+    namespace: str | None = flag(
+        "-n, --namespace",
+        "The namespace; without it the kubeconfig's, or else `default`.",
+        metavar="NS",
+        parse=_not_empty,
     )
 
 
-def selector_option(command: F) -> F:
-    """Add `-l/--selector` as `selector: str`."""
-    return click.option(
-        "-l",
-        "--selector",
-        metavar="SELECTOR",
-        default="",
-        help="Only objects whose labels match, e.g. `app=web,tier!=test`.",
-    )(command)
+server_options = flag_options("server", ServerOptions, namespace=None)
+"""Adds `--kubeconfig` and `--context`; the function gets them as `server: ServerOptions`."""
+namespaced_server_options = flag_options("server", ServerOptions)
+"""As `server_options`, with `-n/--namespace`."""
+all_namespaces_option = click.option(
+    "-A", "--all-namespaces", is_flag=True, help="All namespaces instead of one."
+)
+"""Adds `-A/--all-namespaces` as `all_namespaces: bool`."""
+selector_option = click.option(
+    "-l",
+    "--selector",
+    metavar="SELECTOR",
+    default="",
+    help="Only objects whose labels match, e.g. `app=web,tier!=test`.",
+)
+"""Adds `-l/--selector` as `selector: str`."""
+
+
+def cluster_namespace_option(
+    parameter: str = "cluster_resource_namespace",
+    *,
+    text: str = "Namespace of the Secrets of ClusterIssuers.",
+) -> Decorator:
+    """Add `--cluster-resource-namespace` as that parameter."""
+    return single(parameter, flag("--cluster-resource-namespace", text, metavar="NS", default="kube-system"))
 
 
 class Words(click.Choice[str]):

@@ -19,7 +19,6 @@ from certwright.kube.client.rest import Client
 from certwright.resources.issuer import ClusterIssuer, Issuer
 from certwright.resources.names import GROUP, SETS_GROUP
 from certwright.resources.operator_policy import OperatorPolicy, issuer_violations
-from certwright.resources.solver import Solver
 from certwright.resources.table import CLUSTER_ISSUERS, ISSUERS
 
 Json = dict[str, Any]
@@ -81,7 +80,10 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
 def findings(cluster: Cluster) -> list[Finding]:
     """All statements about the cluster: what stops or is unknown, then what changes, then what works."""
     results = [
-        *_of_missing(cluster),
+        *(
+            Finding("unread", what, f"could not be read and was not checked: {why}")
+            for what, why in cluster.missing.items()
+        ),
         *_of_issuers((*cluster.issuers, *cluster.cluster_issuers)),
         *_of_certificates(cluster.certificates),
         *_of_annotated("Ingress", cluster.ingresses, cluster.certificates),
@@ -93,11 +95,6 @@ def findings(cluster: Cluster) -> list[Finding]:
     ]
     order = ("stops", "unread", "changes", "works")
     return sorted(results, key=lambda finding: order.index(finding.verdict))
-
-
-def _of_missing(cluster: Cluster) -> Iterator[Finding]:
-    for what, why in cluster.missing.items():
-        yield Finding("unread", what, f"could not be read and was not checked: {why}")
 
 
 def _of_issuers(issuers: Sequence[Issuer | ClusterIssuer]) -> Iterator[Finding]:
@@ -125,18 +122,14 @@ def _of_solvers(about: str, issuer: Issuer | ClusterIssuer) -> list[Finding]:
     results = []
     for number, solver in enumerate(acme.solvers):
         path = f"spec.acme.solvers[{number}]"
-        if _uses_cluster(solver):
+        http01 = solver.http01
+        if http01 is not None and (http01.ingress is not None or http01.gateway_http_route is not None):
             text = (
                 f"{path}: HTTP-01 is answered by the controllers instead of solver pods: proxies must be "
                 "able to connect to port 8089 of certwright's pods; podTemplate has no effect"
             )
             results.append(Finding("changes", about, text))
     return results
-
-
-def _uses_cluster(solver: Solver) -> bool:
-    http01 = solver.http01
-    return http01 is not None and (http01.ingress is not None or http01.gateway_http_route is not None)
 
 
 def _of_certificates(certificates: Sequence[Json]) -> Iterator[Finding]:
@@ -326,40 +319,32 @@ _OPTIONAL: Final = (_GATEWAYS, _LISTENER_SETS)
 """Kinds that a cluster need not have."""
 
 
-class SwitchReader:
-    """Reads one cluster."""
+async def read(client: Client) -> Cluster:
+    """All that matters of one cluster. What cannot be read is in `missing`. Raises `Unreachable`."""
+    missing: dict[str, str] = {}
 
-    def __init__(self, client: Client) -> None:
-        self._client = client
-        self._missing: dict[str, str] = {}
-
-    async def read(self) -> Cluster:
-        """All that matters. What cannot be read is in `missing`. Raises `Unreachable`."""
-        webhooks = [*await self._list(_VALIDATING), *await self._list(_MUTATING)]
-        return Cluster(
-            issuers=await self._list(ISSUERS),
-            cluster_issuers=await self._list(CLUSTER_ISSUERS),
-            certificates=await self._list(CERTIFICATES),
-            ingresses=await self._list(_INGRESSES),
-            gateways=await self._list(_GATEWAYS),
-            listener_sets=await self._list(_LISTENER_SETS),
-            deployments=await self._list(_DEPLOYMENTS),
-            webhooks=webhooks,
-            injected=[*webhooks, *await self._list(_SERVICES), *await self._list(_DEFINITIONS)],
-            missing=self._missing,
-        )
-
-    async def _list(self, kind: Kind[T]) -> list[T]:
+    async def listed(kind: Kind[T]) -> list[T]:
         try:
-            objects = (await self._client.list(kind)).items
-        except NotFound as error:
-            if kind not in _OPTIONAL:
-                self._missing[kind.resource] = str(error)
-            return []
+            objects = (await client.list(kind)).items
         except ApiError as error:
-            self._missing[kind.resource] = str(error)
+            if not (isinstance(error, NotFound) and kind in _OPTIONAL):
+                missing[kind.resource] = str(error)
             return []
         for item in objects:
             if isinstance(item, dict):
                 item.setdefault("kind", kind.kind)
         return objects
+
+    webhooks = [*await listed(_VALIDATING), *await listed(_MUTATING)]
+    return Cluster(
+        issuers=await listed(ISSUERS),
+        cluster_issuers=await listed(CLUSTER_ISSUERS),
+        certificates=await listed(CERTIFICATES),
+        ingresses=await listed(_INGRESSES),
+        gateways=await listed(_GATEWAYS),
+        listener_sets=await listed(_LISTENER_SETS),
+        deployments=await listed(_DEPLOYMENTS),
+        webhooks=webhooks,
+        injected=[*webhooks, *await listed(_SERVICES), *await listed(_DEFINITIONS)],
+        missing=missing,
+    )

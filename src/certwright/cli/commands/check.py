@@ -17,11 +17,12 @@ from certwright.cli.options import (
     Folder,
     ServerOptions,
     asynchronous,
+    cluster_namespace_option,
     namespaced_server_options,
     server_options,
     timeout_option,
 )
-from certwright.cli.switch import Finding, SwitchReader, findings
+from certwright.cli.switch import findings, read
 from certwright.kube.api.errors import ApiError, Invalid, NotAcceptable, NotFound
 from certwright.kube.api.meta import ObjectMeta
 from certwright.kube.client.rest import Client
@@ -71,7 +72,21 @@ _EVERY_S = 1.0
 _MARKS = {"works": "works", "changes": "change", "unread": "UNREAD", "stops": "STOPS"}
 
 
-@click.command("api", short_help="Check that the server serves and checks the kinds.")
+_WIDTH = 9
+
+
+@click.group(cls=Folder, short_help="Check a solver, an API server, or a switch from cert-manager.")
+def command() -> None:
+    """Check a part of the configuration end to end.
+
+    \b
+    Example:
+      certwright check solver letsencrypt www.example.com
+      certwright check switch --kubeconfig cluster.yaml
+    """
+
+
+@command.command("api", short_help="Check that the server serves and checks the kinds.")
 @timeout_option(default="0s", text="Try again for this long")
 @namespaced_server_options
 @asynchronous
@@ -99,7 +114,7 @@ async def api(*, server: ServerOptions, timeout_s: float) -> None:
     echo("the API is ready")
 
 
-@click.command("switch", short_help="What works, changes or stops if certwright takes over a cluster.")
+@command.command("switch", short_help="What works, changes or stops if certwright takes over a cluster.")
 @server_options
 @asynchronous
 async def switch(*, server: ServerOptions) -> None:
@@ -114,29 +129,11 @@ async def switch(*, server: ServerOptions) -> None:
       certwright check switch --kubeconfig cluster.yaml
     """
     async with session(server) as here:
-        results = findings(await SwitchReader(here.client).read())
+        results = findings(await read(here.client))
     for finding in results:
-        echo(_line(finding))
+        echo(f"{_MARKS[finding.verdict]:<8}{finding.about}: {finding.text}")
     if any(finding.verdict in ("stops", "unread") for finding in results):
         raise AlreadyReported
-
-
-def _line(finding: Finding) -> str:
-    return f"{_MARKS[finding.verdict]:<8}{finding.about}: {finding.text}"
-
-
-_WIDTH = 9
-
-
-@click.group(cls=Folder, short_help="Check a solver, an API server, or a switch from cert-manager.")
-def command() -> None:
-    """Check a part of the configuration end to end.
-
-    \b
-    Example:
-      certwright check solver letsencrypt www.example.com
-      certwright check switch --kubeconfig cluster.yaml
-    """
 
 
 @command.command("solver", short_help="Add and remove a challenge response for a name.")
@@ -156,13 +153,7 @@ def command() -> None:
     type=click.IntRange(min=0),
     help="Check spec.acme.solvers[N]; without it the solver that NAME gets.",
 )
-@click.option(
-    "--cluster-resource-namespace",
-    metavar="NS",
-    default="kube-system",
-    show_default=True,
-    help="Namespace of the Secrets of ClusterIssuers.",
-)
+@cluster_namespace_option()
 @timeout_option(default="2m", text="Fail if the record or page is not seen in this time")
 @flag_options("solvers", acme_flags.SolverFlags)
 @namespaced_server_options
@@ -240,7 +231,3 @@ async def notifications(*, file: Path) -> None:
         raise Failed(str(error).removeprefix("--notifications: ")) from error
     if failed:
         raise AlreadyReported
-
-
-command.add_command(api)
-command.add_command(switch)

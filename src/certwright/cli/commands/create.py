@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import click
-from msgspec.structs import replace
 
 from certwright.cli.access import Session, session
 from certwright.cli.diagnosis import OUR_GROUP, SETS_GROUP

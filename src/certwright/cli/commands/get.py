@@ -330,27 +330,28 @@ class _Printed:
     """The rows of a watch as they were printed last, without their age, which always differs."""
 
     def __init__(self) -> None:
-        self._rows: dict[tuple[str, ...], list[str]] = {}
+        self._rows: dict[tuple[str, str], dict[str, str]] = {}
 
     def changed(self, titles: list[str], rows: list[list[str]]) -> list[list[str]]:
         """The rows that differ from what was printed last; from now on these are."""
-        return [row for row in rows if self._replace(titles, row)]
+        changed = []
+        for row in rows:
+            key, content = self._entry(titles, row)
+            if self._rows.get(key) != content:
+                changed.append(row)
+            self._rows[key] = content
+        return changed
 
     def deleted(self, titles: list[str], rows: list[list[str]]) -> list[list[str]]:
         """All rows, which are forgotten, because the next object of that name is another one."""
         for row in rows:
-            self._rows.pop(self._key(titles, row), None)
+            self._rows.pop(self._entry(titles, row)[0], None)
         return rows
 
-    def _replace(self, titles: list[str], row: list[str]) -> bool:
-        content = [cell for title, cell in zip(titles, row, strict=True) if title != "AGE"]
-        key = self._key(titles, row)
-        is_other = self._rows.get(key) != content
-        self._rows[key] = content
-        return is_other
-
-    def _key(self, titles: list[str], row: list[str]) -> tuple[str, ...]:
-        return tuple(cell for title, cell in zip(titles, row, strict=True) if title in ("NAMESPACE", "NAME"))
+    def _entry(self, titles: list[str], row: list[str]) -> tuple[tuple[str, str], dict[str, str]]:
+        content = dict(zip(titles, row, strict=True))
+        content.pop("AGE", None)
+        return (content.get("NAMESPACE", ""), content.get("NAME", "")), content
 
 
 class _Tables(_Getter):

@@ -16,7 +16,12 @@ from certwright.cli import related
 from certwright.cli.access import Session, session
 from certwright.cli.errors import Failed
 from certwright.cli.format import echo, lines_of, parse_time, print_content, span, when
-from certwright.cli.options import ServerOptions, asynchronous, namespaced_server_options
+from certwright.cli.options import (
+    ServerOptions,
+    asynchronous,
+    cluster_namespace_option,
+    namespaced_server_options,
+)
 from certwright.kit.rate_limit import Bucket, Rate, micros, moment_of
 from certwright.kube.client.rest import Client
 from certwright.resources import names
@@ -63,13 +68,8 @@ class Account(msgspec.Struct, frozen=True):
 @click.command(short_help="Show the rate limits of ACME servers, and their use.")
 @click.option("--issuer", metavar="NAME", help="Only the limits of this Issuer or ClusterIssuer.")
 @click.option("--all", "everything", is_flag=True, help="Also sets of names and names with room left.")
-@click.option(
-    "--cluster-resource-namespace",
-    "ledgers_in",
-    metavar="NS",
-    default="kube-system",
-    show_default=True,
-    help="Namespace of the controllers' ledger, as in their flag of the same name.",
+@cluster_namespace_option(
+    "ledgers_in", text="Namespace of the controllers' ledger, as in their flag of the same name."
 )
 @click.option("-o", "--output", type=click.Choice(["json"]), help="As JSON; without it a table.")
 @namespaced_server_options

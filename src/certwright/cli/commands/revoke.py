@@ -9,7 +9,13 @@ from certwright.cli.access import USER_AGENT, session
 from certwright.cli.errors import Failed
 from certwright.cli.flags import single
 from certwright.cli.format import echo
-from certwright.cli.options import ServerOptions, Words, asynchronous, namespaced_server_options
+from certwright.cli.options import (
+    ServerOptions,
+    Words,
+    asynchronous,
+    cluster_namespace_option,
+    namespaced_server_options,
+)
 
 # The reasons that CAs accept from subscribers; `controllers/acme/revoking.py` maps them to numbers.
 _REASONS = (
@@ -33,12 +39,8 @@ _REASONS = (
     help="Why: unspecified, keyCompromise (the key has leaked), affiliationChanged, superseded, "
     "cessationOfOperation or privilegeWithdrawn (RFC 5280 §5.3.1).",
 )
-@click.option(
-    "--cluster-resource-namespace",
-    metavar="NS",
-    default="kube-system",
-    show_default=True,
-    help="Namespace of the Secrets of ClusterIssuers, for servers that accept the account's key only.",
+@cluster_namespace_option(
+    text="Namespace of the Secrets of ClusterIssuers, for servers that accept the account's key only."
 )
 @single("allow_http_servers", acme_flags.ALLOW_HTTP_SERVERS)
 @namespaced_server_options

@@ -45,7 +45,7 @@ def command() -> None:
     """
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Source:
     """Where the CA certificate comes from."""
 
@@ -82,7 +82,7 @@ def _parse_databases(value: tuple[Path, ...]) -> tuple[Path, ...]:
     return value
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Choice:
     """The stores to work on."""
 
@@ -276,7 +276,12 @@ def _change(
     """Run the commands of each store, or print them. Raises `Failed`, before any runs, without the rights."""
     plans = [(store, plan(store)) for store in stores]
     if not dry_run:
-        _check_rights([store for store, commands in plans if commands], words)
+        denied = [store.title for store, commands in plans if commands and not trust_stores.may_change(store)]
+        if denied:
+            raise Failed(
+                f"no right to change {', '.join(denied)}; nothing was changed. Run "
+                f"`{words.before}sudo {words.as_root}`, or choose other stores with --store"
+            )
     for store, commands in plans:
         if not commands:
             echo(f"{store.title}: {words.nothing}", err=dry_run)
@@ -288,15 +293,6 @@ def _change(
                 each.run()
         if not dry_run:
             echo(f"{store.title}: {words.done}")
-
-
-def _check_rights(stores: Sequence[Store], words: _Messages) -> None:
-    denied = [store for store in stores if not trust_stores.may_change(store)]
-    if denied:
-        raise Failed(
-            f"no right to change {', '.join(store.title for store in denied)}; nothing was changed. Run "
-            f"`{words.before}sudo {words.as_root}`, or choose other stores with --store"
-        )
 
 
 def _refuse_elsewhere(*, remove: bool) -> None:
