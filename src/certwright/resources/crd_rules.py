@@ -29,12 +29,15 @@ def _rule(text: str, message: str, *, reason: str = "", path: str = "") -> Rule:
     return {"rule": text, "message": message} | {key: value for key, value in optional.items() if value}
 
 
+def _forbid(text: str, message: str, path: str = "") -> Rule:
+    return _rule(text, message, reason=_FORBIDDEN, path=path)
+
+
 def _once_set(field: str) -> Rule:
-    return _rule(
+    return _forbid(
         f"!has(oldSelf.{field}) || size(oldSelf.{field}) == 0 || "
         f"(has(self.{field}) && self.{field} == oldSelf.{field})",
         "field is immutable once set",
-        reason=_FORBIDDEN,
     )
 
 
@@ -44,10 +47,9 @@ _ISSUER: Final = (
         f"configure one of {', '.join(ISSUER_TYPES)}",
         reason=_REQUIRED,
     ),
-    _rule(
+    _forbid(
         f"[{', '.join(f'has(self.{name})' for name in ISSUER_TYPES)}].filter(given, given).size() <= 1",
         "there is one issuer type already; keep one",
-        reason=_FORBIDDEN,
     ),
 )
 
@@ -58,24 +60,21 @@ def _is_filled(attribute: str) -> str:
 
 
 _CERTIFICATE: Final = (
-    _rule(
+    _forbid(
         "!has(self.literalSubject) || self.literalSubject == '' || !has(self.subject) || "
         f"![{', '.join(map(_is_filled, X509Subject.__struct_encode_fields__))}].exists(given, given)",
         "not with literalSubject; say it all in one of them",
-        reason=_FORBIDDEN,
         path=".subject",
     ),
-    _rule(
+    _forbid(
         "!has(self.literalSubject) || self.literalSubject == '' || !has(self.commonName) || "
         "self.commonName == ''",
         "not with literalSubject; write CN=… in it instead",
-        reason=_FORBIDDEN,
         path=".commonName",
     ),
-    _rule(
+    _forbid(
         "!has(self.renewBefore) || !has(self.renewBeforePercentage)",
         "not with renewBefore; keep one of them",
-        reason=_FORBIDDEN,
         path=".renewBeforePercentage",
     ),
     _rule(
@@ -83,28 +82,23 @@ _CERTIFICATE: Final = (
         "must be at least 1",
         path=".revisionHistoryLimit",
     ),
-    _rule(
+    _forbid(
         "!has(self.nameConstraints) || (has(self.isCA) && self.isCA)",
         "only a CA has name constraints; set isCA to true or remove them",
-        reason=_FORBIDDEN,
         path=".nameConstraints",
     ),
 )
 _CONDITIONS: Final = (
-    _rule(
+    _forbid(
         "!self.exists(c, c.type == 'Approved') || !self.exists(c, c.type == 'Denied')",
         "both Approved and Denied conditions cannot coexist",
-        reason=_FORBIDDEN,
     ),
-    _rule(
-        "!oldSelf.exists(c, c.type == 'Approved') || self.exists(c, c.type == 'Approved')",
-        '"Approved" condition may not be modified once set',
-        reason=_FORBIDDEN,
-    ),
-    _rule(
-        "!oldSelf.exists(c, c.type == 'Denied') || self.exists(c, c.type == 'Denied')",
-        '"Denied" condition may not be modified once set',
-        reason=_FORBIDDEN,
+    *(
+        _forbid(
+            f"!oldSelf.exists(c, c.type == '{kind}') || self.exists(c, c.type == '{kind}')",
+            f'"{kind}" condition may not be modified once set',
+        )
+        for kind in ("Approved", "Denied")
     ),
 )
 _CONDITION: Final = (
@@ -157,13 +151,7 @@ Place = tuple[str, ...]
 _RULES: Final[Mapping[tuple[str, str], Mapping[Place, tuple[Rule, ...]]]] = {
     ("Certificate", GROUP): {("spec",): _CERTIFICATE},
     ("CertificateRequest", GROUP): {
-        ("spec",): (
-            _rule(
-                "self == oldSelf",
-                "a request never changes; delete it and make a new one",
-                reason=_FORBIDDEN,
-            ),
-        ),
+        ("spec",): (_forbid("self == oldSelf", "a request never changes; delete it and make a new one"),),
         ("status", "conditions"): _CONDITIONS,
         ("status", "conditions", "items"): _CONDITION,
     },
@@ -175,10 +163,8 @@ _RULES: Final[Mapping[tuple[str, str], Mapping[Place, tuple[Rule, ...]]]] = {
     ("Order", ACME_GROUP): {
         ("spec",): (
             _once_set("request") | {"fieldPath": ".request"},
-            _rule(
-                "self.request != oldSelf.request || self == oldSelf",
-                "order spec is immutable after creation",
-                reason=_FORBIDDEN,
+            _forbid(
+                "self.request != oldSelf.request || self == oldSelf", "order spec is immutable after creation"
             ),
         ),
         ("status",): tuple(
@@ -186,9 +172,7 @@ _RULES: Final[Mapping[tuple[str, str], Mapping[Place, tuple[Rule, ...]]]] = {
         ),
     },
     ("Challenge", ACME_GROUP): {
-        ("spec",): (
-            _rule("self == oldSelf", "challenge spec is immutable after creation", reason=_FORBIDDEN),
-        ),
+        ("spec",): (_forbid("self == oldSelf", "challenge spec is immutable after creation"),),
     },
 }
 

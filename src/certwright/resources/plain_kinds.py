@@ -12,50 +12,28 @@ from certwright.kube.api.kinds import Kind
 from certwright.resources.names import ACME_GROUP, GROUP, SETS_GROUP
 
 JsonKind = Kind[dict[str, Any]]
-_OURS = ("cert-manager",)
-_ACME = ("cert-manager", "cert-manager-acme")
+_ACME: Final = ("cert-manager-acme",)
 
-CERTIFICATES: Final[JsonKind] = Kind(
-    GROUP, "v1", "Certificate", "certificates", "certificate", True, dict, ("cert", "certs"), _OURS
-)
-CERTIFICATE_REQUESTS: Final[JsonKind] = Kind(
-    GROUP,
-    "v1",
-    "CertificateRequest",
-    "certificaterequests",
-    "certificaterequest",
-    True,
-    dict,
-    ("cr", "crs"),
-    _OURS,
-)
-ISSUERS: Final[JsonKind] = Kind(GROUP, "v1", "Issuer", "issuers", "issuer", True, dict, ("iss",), _OURS)
-CLUSTER_ISSUERS: Final[JsonKind] = Kind(
-    GROUP, "v1", "ClusterIssuer", "clusterissuers", "clusterissuer", False, dict, ("ciss",), _OURS
-)
-ORDERS: Final[JsonKind] = Kind(ACME_GROUP, "v1", "Order", "orders", "order", True, dict, (), _ACME)
-CHALLENGES: Final[JsonKind] = Kind(
-    ACME_GROUP, "v1", "Challenge", "challenges", "challenge", True, dict, (), _ACME
-)
 
-ISSUER_SETS: Final[JsonKind] = Kind(
-    SETS_GROUP, "v1alpha1", "IssuerSet", "issuersets", "issuerset", True, dict, (), _OURS
-)
-CLUSTER_ISSUER_SETS: Final[JsonKind] = Kind(
-    SETS_GROUP,
-    "v1alpha1",
-    "ClusterIssuerSet",
-    "clusterissuersets",
-    "clusterissuerset",
-    False,
-    dict,
-    (),
-    _OURS,
-)
+def _kind(
+    group: str, version: str, kind: str, plural: str, *short_names: str, also: tuple[str, ...] = ()
+) -> JsonKind:
+    namespaced = not kind.startswith("Cluster")
+    categories = ("cert-manager", *also)
+    return Kind(group, version, kind, plural, kind.lower(), namespaced, dict, short_names, categories)
 
-DELIVERIES: Final[JsonKind] = Kind(
-    SETS_GROUP, "v1alpha1", "Delivery", "deliveries", "delivery", True, dict, (), _OURS
-)
+
+CERTIFICATES: Final = _kind(GROUP, "v1", "Certificate", "certificates", "cert", "certs")
+CERTIFICATE_REQUESTS: Final = _kind(GROUP, "v1", "CertificateRequest", "certificaterequests", "cr", "crs")
+ISSUERS: Final = _kind(GROUP, "v1", "Issuer", "issuers", "iss")
+CLUSTER_ISSUERS: Final = _kind(GROUP, "v1", "ClusterIssuer", "clusterissuers", "ciss")
+ORDERS: Final = _kind(ACME_GROUP, "v1", "Order", "orders", also=_ACME)
+CHALLENGES: Final = _kind(ACME_GROUP, "v1", "Challenge", "challenges", also=_ACME)
+
+ISSUER_SETS: Final = _kind(SETS_GROUP, "v1alpha1", "IssuerSet", "issuersets")
+CLUSTER_ISSUER_SETS: Final = _kind(SETS_GROUP, "v1alpha1", "ClusterIssuerSet", "clusterissuersets")
+
+DELIVERIES: Final = _kind(SETS_GROUP, "v1alpha1", "Delivery", "deliveries")
 
 CERTIFICATE_SIGNING_REQUESTS: Final[JsonKind] = Kind(
     "certificates.k8s.io",
