@@ -108,6 +108,7 @@ _VERDICTS = {
     "AccountError": 0,
     "UnusablePair": 0,
     "_not_now": 0,
+    "not_ready": 0,
     "account_error": 1,
 }
 """Calls that make the condition of an issuer: which argument is the reason, if it is no keyword."""

@@ -12,6 +12,7 @@ K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 T = TypeVar("T")
 Text = TypeVar("Text", bound=str | bytes)
+Clock = Callable[[], float]
 
 _MANY = 1024  # answers, from which on `Recent` removes those that are out of date
 
@@ -51,10 +52,8 @@ class Recent(Generic[K, T]):
     """Caches an answer for `seconds`, which may depend on the answer. An exception is not cached: all current
     waiters get it, and later callers ask again. `now` is a monotonic clock in seconds."""
 
-    def __init__(
-        self, seconds: float | Callable[[T], float], *, now: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._seconds = seconds
+    def __init__(self, seconds: float | Callable[[T], float], *, now: Clock = time.monotonic) -> None:
+        self._seconds = seconds if callable(seconds) else lambda _: seconds
         self._now = now
         self._answers: dict[K, tuple[float, T]] = {}
         self._in_flight: dict[K, asyncio.Future[T]] = {}
@@ -68,11 +67,10 @@ class Recent(Generic[K, T]):
         cached = self._answers.get(key)
         if cached is not None and self._now() < cached[0]:
             return cached[1]
-        asked = self._in_flight.get(key)
-        if asked is None:
-            asked = self._in_flight[key] = asyncio.ensure_future(self._fetch(key, ask))
+        if key not in self._in_flight:
+            self._in_flight[key] = asyncio.ensure_future(self._fetch(key, ask))
         # A cancelled caller must not cancel the request for the others.
-        return await asyncio.shield(asked)
+        return await asyncio.shield(self._in_flight[key])
 
     def forget(self, key: K) -> None:
         """Remove a cached answer if present."""
@@ -86,8 +84,7 @@ class Recent(Generic[K, T]):
         now = self._now()
         if len(self._answers) >= _MANY:
             self._answers = {other: current for other, current in self._answers.items() if now < current[0]}
-        seconds = self._seconds(answer) if callable(self._seconds) else self._seconds
-        self._answers[key] = (now + seconds, answer)
+        self._answers[key] = (now + self._seconds(answer), answer)
         return answer
 
 
