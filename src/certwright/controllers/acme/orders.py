@@ -222,7 +222,7 @@ class OrderReconciler:
             # An Order of a former version, whose issuer may have changed since.
             directory = await client.directory()
             if not directory.serves(order.status.url):
-                return await self._supersede(order, issuer)
+                return await self._supersede(order, issuer, origin_of(order.status.url))
 
         if isinstance(self._memory(order).stage, Unplaced):
             placed = await self._place(order, issuer)
@@ -543,15 +543,16 @@ class OrderReconciler:
             tools.circuit_gate.answered(order)
         return Wait(reason, until, names_time=True, is_limit=named is not None, is_failure=True)
 
-    async def _supersede(self, order: Order, issuer: ResolvedIssuer) -> Result:
+    async def _supersede(self, order: Order, issuer: ResolvedIssuer, former: str = "") -> Result:
         """End an Order of a server or account that the issuer no longer uses. No other server knows the
         order, and no other account may read it. Its request makes the next Order immediately
-        (`RequestOrders`), and nothing counts as a failure, because the annotation is written first."""
+        (`RequestOrders`), and nothing counts as a failure, because the annotation is written first.
+        `former`: the server, if no annotation names it."""
         annotations = order.metadata.annotations
         if annotations.get(names.ACME_SUPERSEDED) == "true":
             why = "the issuer's profile or duration has changed; another Order takes its place"
             return await self._fail(order, "errored", why)
-        former = annotations.get(names.ACME_SERVER) or origin_of(order.status.url) or "another server"
+        former = annotations.get(names.ACME_SERVER) or former or "another server"
         if former == issuer.client.directory_url:
             former = f"account {annotations.get(names.ACME_ACCOUNT, '')}"
         name = f'{issuer.view.kind} "{issuer.view.name}"'
