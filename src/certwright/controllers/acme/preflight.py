@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 
 from certwright.acme.protocol.errors import AcmeError
-from certwright.acme.solvers.contract import Check, NotYet, SolverError, Task, Verifiable
+from certwright.acme.solvers.contract import NotYet, SolverError, Task, Verifiable
 from certwright.acme.solvers.dns01.hosts.contract import CredentialsRejected
 from certwright.controllers.acme import order_requests, waits
 from certwright.controllers.acme.challenge_work import SolverUse, with_account
@@ -99,7 +99,7 @@ class Preflight:
         missing = ((name, missing_listener(solver, self._options)) for name, solver in chosen)
         if problems := [_Problem(name, why) for name, why in missing if why]:
             return self._wait(problems)
-        chosen = [(name, solver) for name, solver in chosen if _has_dns_updates(solver)]
+        chosen = [(name, solver) for name, solver in chosen if solver.dns01 or solver.dns_persist01]
         key = order.metadata.key
         passed = self._passed.get(key)
         if not chosen or (passed is not None and self._now() - passed < _PASSED_FOR):
@@ -127,7 +127,15 @@ class Preflight:
 
     def _wait(self, problems: Sequence[_Problem]) -> Wait:
         moments = [problem.not_before for problem in problems if problem.not_before is not None]
-        text = f"not ordered yet: {_summary(problems)}; checked again {waits.within(_RETRY)}"
+        names: dict[str, list[str]] = {}
+        for problem in problems:
+            names.setdefault(problem.why, []).append(problem.name)
+        parts = []
+        for why, alike in names.items():
+            more = len(alike) - _MOST_SHOWN
+            shown = ", ".join(alike[:_MOST_SHOWN]) + (f" and {more} more" if more > 0 else "")
+            parts.append(f"{shown}: {why}")
+        text = f"not ordered yet: {'; '.join(parts)}; checked again {waits.within(_RETRY)}"
         return Wait(text, max([self._now() + _RETRY, *moments]), names_time=True)
 
     async def _check(
@@ -171,7 +179,8 @@ class Preflight:
             return None
         if solver.dns_persist01 is None or solver.wait_instead_of_self_check is not None:
             return None
-        return await _unseen(check, task, name)
+        outcome = await check.check(task) if check is not None else None
+        return _Problem(name, outcome.reason) if isinstance(outcome, NotYet) else None
 
 
 def _expected_solvers(order: Order, issuer: ResolvedIssuer) -> list[tuple[str, Solver]]:
@@ -192,28 +201,6 @@ def offered_types(name: str, *, is_address: bool) -> frozenset[str]:
     if is_address:
         return _ADDRESS_TYPES
     return _WILDCARD_TYPES if name.startswith("*.") else frozenset(CHALLENGE_TYPES)
-
-
-def _has_dns_updates(solver: Solver) -> bool:
-    return solver.dns01 is not None or solver.dns_persist01 is not None
-
-
-async def _unseen(check: Check | None, task: Task, name: str) -> _Problem | None:
-    outcome = await check.check(task) if check is not None else None
-    return _Problem(name, outcome.reason) if isinstance(outcome, NotYet) else None
-
-
-def _summary(problems: Sequence[_Problem]) -> str:
-    """The problems, each with its names."""
-    names: dict[str, list[str]] = {}
-    for problem in problems:
-        names.setdefault(problem.why, []).append(problem.name)
-    return "; ".join(f"{_shown(these)}: {why}" for why, these in names.items())
-
-
-def _shown(names: Sequence[str]) -> str:
-    more = len(names) - _MOST_SHOWN
-    return ", ".join(names[:_MOST_SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
 _VERIFICATION_TAKES_S: Final = 10.0
@@ -246,8 +233,12 @@ class SolverVerification:
         return tuple(problem for problem in problems if problem is not None)
 
     async def _problem(self, path: str, use: SolverUse) -> SolverProblem | None:
-        if why := missing_listener(use.solver, self._options) or self._unusable_program(use.solver):
+        if why := missing_listener(use.solver, self._options):
             return SolverProblem(path, why)
+        exec_ = use.solver.exec
+        command = self._options.policy.command_of(exec_.command) if exec_ is not None else None
+        if command is not None and not os.access(command[0], os.X_OK):
+            return SolverProblem(path, f"the program {command[0]} does not exist or is not executable")
         if use.solver.dns01 is None:
             return None
         try:
@@ -268,9 +259,3 @@ class SolverVerification:
             why = f"the DNS provider did not answer within {_VERIFICATION_TAKES_S:g} s"
             return SolverProblem(path, why, retry_at=self._now() + _VERIFICATION_RETRY, is_certain=False)
         return None
-
-    def _unusable_program(self, solver: Solver) -> str:
-        command = self._options.policy.command_of(solver.exec.command) if solver.exec is not None else None
-        if command is None or os.access(command[0], os.X_OK):
-            return ""
-        return f"the program {command[0]} does not exist or is not executable"

@@ -378,11 +378,12 @@ class RateLimits:
         """Write soon what the other shards must learn before they order."""
         self._save_later(book)
         if book.shared.is_shared:
-            self._tasks.start(self._commit(book), name=f"ledger of {book.shared.server}, at once")
 
-    async def _commit(self, book: _Book) -> None:
-        with suppress(Unreachable):
-            await book.shared.commit()
+            async def save() -> None:
+                with suppress(Unreachable):
+                    await book.shared.commit()
+
+            self._tasks.start(save(), name=f"ledger of {book.shared.server}, at once")
 
     def _poll_later(self, book: _Book) -> None:
         if book.shared.is_shared and not book.is_active:

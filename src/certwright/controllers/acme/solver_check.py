@@ -66,7 +66,11 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
 async def check_solver(check: SolverCheck, environment: Environment) -> None:
     """Present and remove a challenge response for the name. Raises `SolverCheckFailed`, `ApiError`."""
     client, options = environment.client, environment.options
-    issuer = await _issuer(client, check)
+    issuer: Issuer | ClusterIssuer
+    if check.namespace:
+        issuer = await client.get(ISSUERS, check.issuer, check.namespace)
+    else:
+        issuer = await client.get(CLUSTER_ISSUERS, check.issuer)
     number, solver = _solver(issuer, check)
     kind = CLUSTER_ISSUERS.kind if not check.namespace else ISSUERS.kind
     words = f"{solver.challenge_type} by {_provider(solver)}"
@@ -142,12 +146,6 @@ def _what(task: Task) -> str:
             return f"the response for {task.identifier}"
 
 
-async def _issuer(client: Client, check: SolverCheck) -> Issuer | ClusterIssuer:
-    if check.namespace:
-        return await client.get(ISSUERS, check.issuer, check.namespace)
-    return await client.get(CLUSTER_ISSUERS, check.issuer)
-
-
 def _solver(issuer: Issuer | ClusterIssuer, check: SolverCheck) -> tuple[int, Solver]:
     """The solver to check, and its number."""
     if issuer.spec.acme is None:
@@ -157,7 +155,12 @@ def _solver(issuer: Issuer | ClusterIssuer, check: SolverCheck) -> tuple[int, So
         if check.number >= len(solvers):
             raise SolverCheckFailed(f"there is no spec.acme.solvers[{check.number}]; it has {len(solvers)}")
         return check.number, solvers[check.number]
-    offered = offered_types(check.name, is_address=_is_address(check.name))
+    is_address = True
+    try:
+        sans.canonical_ip(check.name)
+    except BadName:
+        is_address = False
+    offered = offered_types(check.name, is_address=is_address)
     solver = choose(solvers, name=check.name, labels={}, offered=offered)
     if solver is None:
         raise SolverCheckFailed(
@@ -165,14 +168,6 @@ def _solver(issuer: Issuer | ClusterIssuer, check: SolverCheck) -> tuple[int, So
             "or choose one that is for certificates with certain labels by --solver"
         )
     return solvers.index(solver), solver
-
-
-def _is_address(name: str) -> bool:
-    try:
-        sans.canonical_ip(name)
-    except BadName:
-        return False
-    return True
 
 
 def _provider(solver: Solver) -> str:
