@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from certwright.kube.apiserver.auth.rbac import GROUP
 from certwright.kube.apiserver.server import ApiServer
 from certwright.kube.store.contract import Store
 from certwright.kube.util.clock import TestClock
@@ -18,9 +19,11 @@ from support.waiting import until
 Json = dict[str, Any]
 
 ADMIN = Identity("kubernetes-admin", groups=("system:masters", "system:authenticated"))
+EVE = Identity("eve", groups=("staff", "system:authenticated"))
 SECRETS = "/api/v1/namespaces/default/secrets"
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 CERTIFICATES = "/apis/cert-manager.io/v1/namespaces/default/certificates"
+RBAC = f"/apis/{GROUP}/v1"
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 MERGE = "application/merge-patch+json"
@@ -157,6 +160,36 @@ def certificate(name: str, **metadata: Any) -> Json:
         "metadata": {"name": name, **metadata},
         "spec": {"secretName": f"{name}-tls", "dnsNames": ["example.com"], "issuerRef": {"name": "ca"}},
     }
+
+
+def rule(verbs: str, resources: str = "", group: str = "", **more: Any) -> Json:
+    """A rule of RBAC."""
+    policy_rule: Json = {"verbs": verbs.split(), **more}
+    if resources:
+        policy_rule |= {"apiGroups": [group], "resources": resources.split()}
+    return policy_rule
+
+
+async def grant(api: Api, *rules: Json, namespace: str = "", user: str = "eve") -> None:
+    """Bind a new role to `user`, everywhere or in one namespace."""
+    name = f"r{api.store.revision}"
+    where = f"{RBAC}/namespaces/{namespace}/" if namespace else f"{RBAC}/cluster"
+    body = {"metadata": {"name": name}, "rules": rules}
+    await api.ok("POST", f"{where}roles", body)
+    ref = {
+        "apiGroup": GROUP,
+        "kind": "Role" if namespace else "ClusterRole",
+        "name": name,
+    }
+    bound = {"kind": "User", "name": user, "apiGroup": GROUP}
+    await api.ok(
+        "POST", f"{where}rolebindings", {"metadata": {"name": name}, "roleRef": ref, "subjects": [bound]}
+    )
+
+
+def as_user(api: Api, user: Identity) -> Api:
+    """The same server for another user."""
+    return Api(api.server, api.clock, api.store, user)
 
 
 def rule_for(resources: str, *operations: str, group: str = "", version: str = "*", **more: Any) -> Json:

@@ -23,7 +23,7 @@ from certwright.kube.apiserver.http.connections import (
     limits_within_files,
 )
 from certwright.kube.util.http_messages import Identity
-from kube.apiserver.callers import CONFIG_MAPS, StartApi
+from kube.apiserver.callers import CONFIG_MAPS, StartApi, grant, rule
 from kube.apiserver.over_tls import FOR_EVER, Served, head, is_closed, served
 from support.waiting import until
 
@@ -205,7 +205,7 @@ async def test_one_user_with_thousands_of_watches_keeps_nobody_out(
     start_api: StartApi, tmp_path: Path
 ) -> None:
     async with served(start_api, tmp_path, limits=SCALED) as it:
-        await allow(it, "greedy")
+        await grant(it.api, rule("watch", "configmaps"), user="greedy")
         statuses = list[bytes]()
         for _ in range(FLOOD // 4):
             reader = await it.send(head("GET", f"{CONFIG_MAPS}?watch=1", authorization="Bearer greedy"))
@@ -216,14 +216,6 @@ async def test_one_user_with_thousands_of_watches_keeps_nobody_out(
         await alive(it)
         reader = await it.send(head("GET", "/livez", authorization="Bearer polite"))
         assert (await reader.readline()).startswith(b"HTTP/1.1 200 ")
-
-
-async def allow(it: Served, user: str) -> None:
-    """Let a user read everything."""
-    rule = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view"}
-    subjects = [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}]
-    binding = {"metadata": {"name": user}, "roleRef": rule, "subjects": subjects}
-    await it.api.ok("POST", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", binding)
 
 
 @pytest.mark.parametrize("sent", [b"", head("GET", CONFIG_MAPS, authorization="Bearer wrong")])

@@ -13,7 +13,7 @@ from certwright.app.stores import check_row
 from certwright.kube.store.keyring import KEY_BYTES
 from certwright.kube.store.sqlite.store import open_sqlite
 from certwright.kube.util.http_messages import Identity
-from kube.apiserver.callers import ADMIN, CONFIG_MAPS, MERGE, SECRETS, Api, StartApi
+from kube.apiserver.callers import ADMIN, CONFIG_MAPS, MERGE, SECRETS, Api, StartApi, grant, rule
 from support.sealed import Keys, seal_with
 
 TENANT = Identity("tenant", groups=("system:authenticated",))
@@ -100,15 +100,7 @@ async def test_a_damaged_object_is_named_by_every_request_for_it(damage: Damage,
 @each_part
 async def test_only_administrators_delete_a_damaged_object(damage: Damage, part: str) -> None:
     api = await damage(("secrets", "b", part))
-    role = {"metadata": {"name": "all"}, "rules": [{"apiGroups": [""], "resources": ["*"], "verbs": ["*"]}]}
-    binding = {
-        "metadata": {"name": "all"},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "all"},
-        "subjects": [{"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": TENANT.name}],
-    }
-    rbac = "/apis/rbac.authorization.k8s.io/v1/namespaces/default"
-    await api.ok("POST", f"{rbac}/roles", role)
-    await api.ok("POST", f"{rbac}/rolebindings", binding)
+    await grant(api, rule("*", "*"), namespace="default", user=TENANT.name)
     api.user = TENANT
     assert (await api.call("DELETE", f"{SECRETS}/b")).json["reason"] == "StorageReadError"
     assert (await api.call("DELETE", f"{SECRETS}/c")).status == 200

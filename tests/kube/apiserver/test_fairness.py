@@ -17,7 +17,7 @@ from certwright.kube.apiserver.model.routes import parse_path, split_target
 from certwright.kube.store.contract import Key, Row
 from certwright.kube.store.memory import MemoryStore
 from certwright.kube.util.http_messages import Identity, Request, Response, close_stream
-from kube.apiserver.callers import ADMIN, CONFIG_MAPS, SECRETS, Api, StartApi
+from kube.apiserver.callers import ADMIN, CONFIG_MAPS, SECRETS, Api, StartApi, grant, rule
 from support.waiting import until
 
 USERS = StaticTokens({name: Identity(name) for name in ("greedy", "polite")} | {"admin": ADMIN})
@@ -48,15 +48,9 @@ async def with_rights(start_api: StartApi, store: MemoryStore, in_flight: InFlig
     await api.settle()
     for level in levels(api):
         level.longest_wait_s = math.inf
-    binding = {
-        "metadata": {"name": "everything"},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
-        "subjects": [
-            {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": name}
-            for name in ("greedy", "polite")
-        ],
-    }
-    await api.ok("POST", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", binding)
+    for user in ("greedy", "polite"):
+        everything = {"verbs": ["*"], "nonResourceURLs": ["*"]}
+        await grant(api, rule("*", "*", "*"), everything, user=user)
     return api
 
 

@@ -14,20 +14,11 @@ from certwright.kube.apiserver.auth.privileges import count_pieces, missing
 from certwright.kube.apiserver.auth.rbac import GROUP, Rbac, RbacAuthorizer, Rule
 from certwright.kube.apiserver.model.routes import Action
 from certwright.kube.util.http_messages import Identity
-from kube.apiserver.callers import ADMIN, SECRETS, Api, StartApi
+from kube.apiserver.callers import ADMIN, EVE, RBAC, SECRETS, Api, StartApi, as_user, grant, rule
 
 Json = dict[str, Any]
 
-EVE = Identity("eve", groups=("staff", "system:authenticated"))
 ROBOT = Identity("system:serviceaccount:team:robot", groups=("system:serviceaccounts",))
-RBAC = f"/apis/{GROUP}/v1"
-
-
-def rule(verbs: str, resources: str = "", group: str = "", **more: Any) -> Json:
-    policy_rule: Json = {"verbs": verbs.split(), **more}
-    if resources:
-        policy_rule |= {"apiGroups": [group], "resources": resources.split()}
-    return policy_rule
 
 
 def subject(kind: str, name: str, **more: Any) -> Json:
@@ -142,23 +133,6 @@ def _timed(judge: RbacAuthorizer, action: Action) -> float:
 
 
 # --- through the server --------------------------------------------------------------------------------
-
-
-async def grant(api: Api, *rules: Json, namespace: str = "", user: str = "eve") -> None:
-    """Bind a new role to `user`, everywhere or in one namespace."""
-    name = f"r{api.store.revision}"
-    where = f"{RBAC}/namespaces/{namespace}/" if namespace else f"{RBAC}/cluster"
-    body = {"metadata": {"name": name}, "rules": rules}
-    await api.ok("POST", f"{where}roles", body)
-    ref = {"apiGroup": GROUP, "kind": "Role" if namespace else "ClusterRole", "name": name}
-    bound = {"kind": "User", "name": user, "apiGroup": GROUP}
-    await api.ok(
-        "POST", f"{where}rolebindings", {"metadata": {"name": name}, "roleRef": ref, "subjects": [bound]}
-    )
-
-
-def as_user(api: Api, user: Identity) -> Api:
-    return Api(api.server, api.clock, api.store, user)
 
 
 async def test_roles_and_bindings_count_as_soon_as_they_are_written(api: Api) -> None:

@@ -18,7 +18,7 @@ from certwright.kube.apiserver.http.response_writer import Unread
 from certwright.kube.store.memory import MemoryStore
 from certwright.kube.util.http_messages import HEARTBEAT, Handler, Request, Response
 from kube.apiserver import greedy
-from kube.apiserver.callers import CONFIG_MAPS, SECRETS, Api, StartApi
+from kube.apiserver.callers import CONFIG_MAPS, SECRETS, Api, StartApi, grant, rule
 from kube.apiserver.over_tls import FOR_EVER, Served, head, is_closed, served
 from support.waiting import until
 
@@ -173,11 +173,8 @@ async def test_two_hundred_greedy_connections_do_not_starve_others(
     monkeypatch.setattr(protocol, "HEADER_S", FOR_EVER)
     counting = Counting()
     async with served(start_api, tmp_path, counting.around) as it:
-        rule = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"}
-        group = rule | {"kind": "User"}
-        subjects = [group | {"name": "greedy"}, group | {"name": "polite"}]
-        binding = {"metadata": {"name": "everything"}, "roleRef": rule, "subjects": subjects}
-        await it.api.ok("POST", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", binding)
+        for user in ("greedy", "polite"):
+            await grant(it.api, rule("list", "configmaps"), user=user)
         for number in range(400):
             made = {"metadata": {"name": f"c{number}"}, "data": {"x": "y" * 100}}
             await it.api.ok("POST", CONFIG_MAPS, made)

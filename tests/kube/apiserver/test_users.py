@@ -26,8 +26,19 @@ from certwright.kube.util.http_messages import Identity, Request
 from certwright.pki import keys
 from certwright.pki.csr import CsrPlan, build_csr
 from certwright.pki.keys import KeyAlgorithm, KeyPlan
-from kube.apiserver.callers import ADMIN, CERTIFICATES, CRDS, SECRETS, Answer, Api, StartApi
-from kube.apiserver.test_rbac import EVE, as_user, grant, rule
+from kube.apiserver.callers import (
+    ADMIN,
+    CERTIFICATES,
+    CRDS,
+    EVE,
+    SECRETS,
+    Answer,
+    Api,
+    StartApi,
+    as_user,
+    grant,
+    rule,
+)
 
 Json = dict[str, Any]
 
