@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from pathlib import Path
 
@@ -103,7 +103,9 @@ async def restore(options: ServeOptions, file: Path, *, force: bool = False) -> 
     closers = Closers()
     try:
         backup = BackupReader(file)
-        seal = _seal_of(backup, options)
+        seal = new_seal(options)
+        if backup.header.ring is not None:
+            seal.adopt(backup.header.ring)
         opening.lock_data_dir(options.data_dir, closers)
         return await _restore(options, backup, seal, force=force)
     except StoreError as error:
@@ -115,17 +117,11 @@ async def restore(options: ServeOptions, file: Path, *, force: bool = False) -> 
         await closers.close()
 
 
-def _seal_of(backup: BackupReader, options: ServeOptions) -> Seal:
-    seal = new_seal(options)
-    if backup.header.ring is not None:
-        seal.adopt(backup.header.ring)
-    return seal
-
-
 async def _restore(options: ServeOptions, backup: BackupReader, seal: Seal, *, force: bool) -> Summary:
     objects = 0
     async with _target(options, backup, force=force) as add:
-        for rows in _batches(backup, seal):
+        opened = map(seal.open_row, backup.rows())
+        while rows := list(itertools.islice(opened, _TOGETHER)):
             keep = [(row.key, _encode(row)) for row in rows if row.key != shared_files.KEY]
             await add(keep)
             objects += len(keep)
@@ -133,12 +129,6 @@ async def _restore(options: ServeOptions, backup: BackupReader, seal: Seal, *, f
                 if row.key == shared_files.KEY:
                     shared_files.unpack(row.body, options.data_dir)
     return _summary(backup.header, objects, seal)
-
-
-def _batches(backup: BackupReader, seal: Seal) -> Iterator[list[Row]]:
-    rows = map(seal.open_row, backup.rows())
-    while batch := list(itertools.islice(rows, _TOGETHER)):
-        yield batch
 
 
 def _encode(row: Row) -> Encode:

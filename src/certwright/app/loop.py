@@ -6,7 +6,7 @@ import asyncio
 import gc
 import sys
 from bisect import bisect_left
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from itertools import accumulate
 from typing import Any, Final, TypeVar
 
@@ -51,24 +51,23 @@ class LoopLag:
         while True:
             due = clock.monotonic() + self._EVERY_S
             await clock.sleep(self._EVERY_S)
-            self._observe(max(0.0, clock.monotonic() - due))
-
-    def _observe(self, seconds: float) -> None:
-        self._counts[bisect_left(self._BOUNDS_S, seconds)] += 1
-        self._total_s += seconds
+            late_s = max(0.0, clock.monotonic() - due)
+            self._counts[bisect_left(self._BOUNDS_S, late_s)] += 1
+            self._total_s += late_s
 
     def take_metrics(self) -> Callable[[], bytes]:
         """Take a snapshot of the metric, and return a function that renders it, also in a thread."""
         counts, total_s = tuple(accumulate(self._counts)), self._total_s
-        return lambda: self._rendered(counts, total_s)
 
-    def _rendered(self, counts: Sequence[int], total_s: float) -> bytes:
-        name = "certwright_event_loop_lag_seconds"
-        lines = [exposition.head(name, "histogram", "How late timers of the event loop are.")]
-        for bound, count in zip((*map(str, self._BOUNDS_S), "+Inf"), counts, strict=True):
-            lines.append(f'{name}_bucket{{le="{bound}"}} {count}\n')
-        lines.append(f"{name}_sum {total_s}\n{name}_count {counts[-1]}\n")
-        return "".join(lines).encode()
+        def render() -> bytes:
+            name = "certwright_event_loop_lag_seconds"
+            lines = [exposition.head(name, "histogram", "How late timers of the event loop are.")]
+            for bound, count in zip((*map(str, self._BOUNDS_S), "+Inf"), counts, strict=True):
+                lines.append(f'{name}_bucket{{le="{bound}"}} {count}\n')
+            lines.append(f"{name}_sum {total_s}\n{name}_count {counts[-1]}\n")
+            return "".join(lines).encode()
+
+        return render
 
 
 LAG: Final = LoopLag()

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import ipaddress
 import logging
+import re
 import ssl
 from collections.abc import Coroutine
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,21 +22,25 @@ from certwright.app.controllers import Closers, RunningControllers, start_contro
 from certwright.app.loop import LAG
 from certwright.app.opening import ADMIN, StaticUsers
 from certwright.app.options import ServeOptions, StartError, operator_policy, server_gates
-from certwright.app.serving import Serving, certificates_in
 from certwright.app.stores import open_store
+from certwright.app.tls_identity import ServingIdentity
 from certwright.controllers.replicas.shards import LEASE_NAME, ClusterSettings
+from certwright.kit import logs
 from certwright.kube.api.errors import ApiError
 from certwright.kube.apiserver.auth.authentication import ClientCertificates, FirstOf
 from certwright.kube.apiserver.auth.tokens import TokenIssuer, load_or_make_key
+from certwright.kube.apiserver.http.https import HttpsServer
 from certwright.kube.apiserver.server import ApiServer
 from certwright.kube.client import kubeconfig
 from certwright.kube.client.rest import Client
 from certwright.kube.client.transport import LocalTransport
 from certwright.kube.store.contract import Shared, Store, StoreError
 from certwright.kube.util.clock import Clock, SystemClock
+from certwright.kube.util.encoding import in_brackets
 from certwright.kube.util.files import write_atomically
 from certwright.kube.util.http_messages import Identity
 from certwright.kube.util.tasks import TaskSet
+from certwright.pki.certificates import read_certificate
 from certwright.resources.crds import custom_resource_definitions
 from certwright.resources.operator_policy import OperatorPolicy
 
@@ -62,7 +67,7 @@ class RunningServer:
         self._serving: Serving | None = None
         self.options = options
         self.address = ""
-        self.kubeconfig = options.data_dir / "kubeconfig"
+        self.kubeconfig = kubeconfig_of(options)
         self.controllers: RunningControllers | None = None
 
     def client(self, user_agent: str) -> Client:
@@ -164,15 +169,7 @@ async def _start_server(options: ServeOptions, clock: Clock, closers: Closers) -
     await api.publish(host=options.host, port=face.port)
     server = RunningServer(api, users, options, closers)
     api.use_front_proxy(identity.front_proxy, certificates_in(options.client_ca_file or identity.ca_path))
-    serving = Serving(
-        face,
-        identity,
-        options,
-        clock,
-        use_ca=partial(_use_ca, api, server.kubeconfig),
-        use_front_proxy=api.use_front_proxy,
-    )
-    server.serve(serving, face.port)
+    server.serve(Serving(api, face, identity, options, clock), face.port)
     if isinstance(store, Shared):
         server.watch_over(_fail_when_lost(store), name="events of the store")
         server.watch_over(shared_files.follow_token(store, options.data_dir, clock), name="shared token")
@@ -189,14 +186,6 @@ async def _start_server(options: ServeOptions, clock: Clock, closers: Closers) -
     with opening.writing(options.data_dir):
         write_atomically(server.kubeconfig, kubeconfig.render(server.address, identity.ca_pem, own.token))
     return server
-
-
-def _use_ca(api: ApiServer, kubeconfig_path: Path, before: bytes, after: bytes) -> None:
-    """Publish the renewed CA. Raises `OSError`."""
-    api.use_root_ca(after.decode())
-    if kubeconfig_path.exists():
-        content = kubeconfig_path.read_bytes()
-        write_atomically(kubeconfig_path, content.replace(base64.b64encode(before), base64.b64encode(after)))
 
 
 def _admission_policy(options: ServeOptions) -> OperatorPolicy | None:
@@ -250,9 +239,15 @@ async def _wait_at_work(controllers: RunningControllers, options: ServeOptions, 
     await controllers.wait_tried()
     if not controllers.is_waiting:
         if is_alone:
-            await _wait_synced(controllers)
+            try:
+                await controllers.wait_synced(patience_s=_PATIENCE_S)
+            except TimeoutError:
+                raise StartError(
+                    "the controllers could not read what the store holds: nothing came for "
+                    f"{_PATIENCE_S:.0f} s; the log lines above say why"
+                ) from None
         return
-        # With several servers on one store, most of them wait for another one.
+    # With several servers on one store, most of them wait for another one.
     _log.log(
         logging.WARNING if is_alone else logging.INFO,
         "this server's controllers wait: %s holds the lease %s/%s; they start when it is released or expires",
@@ -266,11 +261,101 @@ async def _fail_when_lost(store: Shared) -> None:
     raise await store.wait_lost()
 
 
-async def _wait_synced(controllers: RunningControllers) -> None:
+_log = logging.getLogger(__name__)
+_PEM = re.compile(r"-----BEGIN CERTIFICATE-----[^-]*-----END CERTIFICATE-----")
+_CHECK_EVERY_S = 30.0
+"""How often the certificates are compared with the clock, which may have been set forward and back since."""
+_ADDRESSES_EVERY_S = 600.0
+"""How often a server that listens on every address looks for new ones."""
+
+
+def certificates_in(path: Path) -> str:
+    """The certificates of a PEM file, without its comments. Raises `OSError`."""
+    return "".join(f"{pem}\n" for pem in _PEM.findall(path.read_text(errors="replace")))
+
+
+class Serving:
+    """The HTTPS front end of the running server. Its certificate is renewed in time, and when the addresses
+    of the machine change; its files can be read again."""
+
+    def __init__(
+        self,
+        api: ApiServer,
+        face: HttpsServer,
+        identity: ServingIdentity,
+        options: ServeOptions,
+        clock: Clock,
+    ) -> None:
+        self._api = api
+        self._face = face
+        self._identity = identity
+        self._options = options
+        self._clock = clock
+
+    @property
+    def others(self) -> tuple[str, ...]:
+        """The URLs by which other machines reach the server: by the names that the operator has given, and,
+        if it listens on every address, by the addresses of this machine."""
+        hosts = [*self._options.tls_sans]
+        if self._options.host in tls_identity.ANY_ADDRESS:
+            hosts += [name for name in self._identity.names if _is_remote(name)]
+        return tuple(f"https://{in_brackets(host)}:{self._face.port}" for host in dict.fromkeys(hosts))
+
+    async def keep(self) -> None:
+        """Renew the certificate in time, without dropping a connection, for ever."""
+        looked_at = self._clock.monotonic()
+        while True:
+            await self._clock.sleep(_CHECK_EVERY_S)
+            since = self._clock.monotonic() - looked_at
+            looks = self._options.host in tls_identity.ANY_ADDRESS and since >= _ADDRESSES_EVERY_S
+            if not looks and not self._identity.is_due(self._clock.now()):
+                continue
+            looked_at = self._clock.monotonic()
+            settings, now = tls_identity.settings_of(self._options), self._clock.now()
+            try:
+                identity = await asyncio.to_thread(tls_identity.load_or_make, settings, now=now)
+                if identity != self._identity:
+                    self._use(identity)
+            except (OSError, ssl.SSLError) as error:
+                _log.warning("the server's own certificate could not be renewed: %s; trying again", error)
+
+    def reload(self) -> None:
+        """Read the files of the certificate and of the clients' CAs again. Raises `OSError` and
+        `ssl.SSLError`; nothing has changed then."""
+        settings = tls_identity.settings_of(self._options)
+        self._use(tls_identity.load_or_make(settings, now=self._clock.now()))
+
+    def _use(self, identity: ServingIdentity) -> None:
+        client_ca = self._options.client_ca_file or identity.ca_path
+        self._face.reload(identity.cert_path, identity.key_path, client_ca)
+        self._api.use_front_proxy(identity.front_proxy, certificates_in(client_ca))
+        before, self._identity = self._identity, identity
+        if identity.ca_pem != before.ca_pem:
+            self._publish_ca(before.ca_pem, identity.ca_pem)
+            logs.event(
+                _log,
+                logging.INFO,
+                "the server's own CA was renewed; renew the kubeconfigs of users before the former one ends",
+                subject="server",
+                formerEnds=read_certificate(before.ca_pem).not_after,
+                ends=read_certificate(identity.ca_pem).not_after,
+            )
+
+    def _publish_ca(self, before: bytes, after: bytes) -> None:
+        """Replace the CA of before where it is published. Raises `OSError`."""
+        self._api.use_root_ca(after.decode())
+        if (path := kubeconfig_of(self._options)).exists():
+            content = path.read_bytes()
+            write_atomically(path, content.replace(base64.b64encode(before), base64.b64encode(after)))
+
+
+def kubeconfig_of(options: ServeOptions) -> Path:
+    """The kubeconfig that a server writes."""
+    return options.data_dir / "kubeconfig"
+
+
+def _is_remote(name: str) -> bool:
     try:
-        await controllers.wait_synced(patience_s=_PATIENCE_S)
-    except TimeoutError:
-        raise StartError(
-            f"the controllers could not read what the store holds: nothing came for {_PATIENCE_S:.0f} s; "
-            "the log lines above say why"
-        ) from None
+        return not ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return False

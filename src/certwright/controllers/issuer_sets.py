@@ -111,16 +111,12 @@ class SetReconciler(Generic[T]):
             )
         except NotFound:
             return Result()
-        self._report(issuer_set, written)
+        former, active = issuer_set.status.active, written.status.active
+        if active is not None and former is not None and not former.same_issuer(active):
+            ready = conditions.find(written.status.conditions, reasons.READY)
+            message = ready.message if ready is not None else ""
+            self._toolbox.recorder.event(self._kind, written, "Normal", ACTIVE_CHANGED, message)
         return Result(wake_at=status.return_time)
-
-    def _report(self, before: T, after: T) -> None:
-        former, active = before.status.active, after.status.active
-        if active is None or former is None or former.same_issuer(active):
-            return
-        ready = conditions.find(after.status.conditions, reasons.READY)
-        message = ready.message if ready is not None else ""
-        self._toolbox.recorder.event(self._kind, after, "Normal", ACTIVE_CHANGED, message)
 
 
 _NOT_ALLOWED = MemberProblem(

@@ -107,7 +107,7 @@ class CAInjector:
         self._caches = caches
         self._toolbox = toolbox
         self._api_server_ca = api_server_ca
-        self._is_mine = mine or _everything
+        self._is_mine = mine or (lambda _key: True)
         self._injected: dict[ObjectKey, _Injected] = {}
         self._reported: dict[ObjectKey, str] = {}
 
@@ -115,14 +115,18 @@ class CAInjector:
         """Inject the CA, if the object lacks it. Raises what the API server answers."""
         target = self._informer.cache.get(key)
         if target is None or target.metadata.deletion_timestamp is not None:
-            self._forget(key)
+            self.dependents.keep_only(key, ())
+            self._injected.pop(key, None)
+            self._reported.pop(key, None)
             return Result()
         reads = _Reads(self._caches, self._toolbox.client, self.dependents, key)
         try:
             ca = await find_ca(target.metadata.annotations, reads, self._api_server_ca)
         except NoCA as error:
             self.dependents.keep_only(key, reads.secrets)
-            self._report(key, target, str(error))
+            if self._reported.get(key) != str(error):
+                self._reported[key] = str(error)
+                self._toolbox.recorder.event(self._kind, target.for_events, "Warning", FAILED, str(error))
             return Result(wake_at=self._toolbox.now() + _RIGHTS_AFTER if isinstance(error, NoRight) else None)
         self.dependents.keep_only(key, reads.secrets)
         self._reported.pop(key, None)
@@ -158,16 +162,6 @@ class CAInjector:
         self._injected[key] = _Injected(current["metadata"]["resourceVersion"], digest, until)
         return until
 
-    def _report(self, key: ObjectKey, target: Target, message: str) -> None:
-        if self._reported.get(key) != message:
-            self._reported[key] = message
-            self._toolbox.recorder.event(self._kind, target.for_events, "Warning", FAILED, message)
-
-    def _forget(self, key: ObjectKey) -> None:
-        self.dependents.keep_only(key, ())
-        self._injected.pop(key, None)
-        self._reported.pop(key, None)
-
 
 class _Reads:
     """Reads Certificates and Secrets for one object, and records which Secrets."""
@@ -187,7 +181,3 @@ class _Reads:
         self._dependents.add(self._whose, key)
         self.secrets.add(key)
         return await self._caches.secrets.look(key)
-
-
-def _everything(_key: ObjectKey) -> bool:
-    return True

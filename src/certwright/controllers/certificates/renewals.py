@@ -121,7 +121,11 @@ def _signed(ca: CertificateFacts, snapshot: Snapshot) -> bool:
 def _inside(spec: Renewal, span: _Span, not_before: datetime) -> tuple[_Span, str]:
     """The span moved into the maintenance windows, with a sentence where that is not possible."""
     try:
-        slot = renewal.slot(_windows(spec), span.begin, span.end)
+        windows = tuple(
+            renewal.Window(window.cron, parse_duration(window.window_duration), window.timezone or "UTC")
+            for window in spec.windows
+        )
+        slot = renewal.slot(windows, span.begin, span.end)
     except ValueError as error:
         return span, f"the maintenance windows cannot be read: {error}"
     if slot is None:
@@ -133,10 +137,3 @@ def _inside(spec: Renewal, span: _Span, not_before: datetime) -> tuple[_Span, st
     room = renewal.spread(not_before, slot.moment, span.end)
     # Not beyond the end of the window: the next one may be a week away.
     return _Span(slot.moment, min(by, room, slot.room), span.end), ""
-
-
-def _windows(spec: Renewal) -> tuple[renewal.Window, ...]:
-    return tuple(
-        renewal.Window(window.cron, parse_duration(window.window_duration), window.timezone or "UTC")
-        for window in spec.windows
-    )

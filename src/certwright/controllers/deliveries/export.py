@@ -24,7 +24,7 @@ import msgspec
 from certwright.kit import logs
 from certwright.kit.hooks import DEFAULT_TIMEOUT_S, HookError, run_hook
 from certwright.kit.versioned_files import File, VersionedFolder
-from certwright.kube.api.core import SECRETS, Secret
+from certwright.kube.api.core import SECRETS
 from certwright.kube.api.errors import ApiError, NotFound
 from certwright.kube.api.kinds import AnyKind, Kind
 from certwright.kube.api.meta import Object, ObjectKey, Struct
@@ -41,6 +41,7 @@ from certwright.kube.util.tasks import TaskSet
 from certwright.pki.certificates import read_certificate
 from certwright.pki.errors import PkiError
 from certwright.pki.keys import load_private_key, public_key_der
+from certwright.resources.names import CERTIFICATE_NAME
 from certwright.resources.table import CERTIFICATES
 
 # RFC 1123 subdomains: names that the API server accepts. Other names never become a path.
@@ -203,7 +204,6 @@ def _is_ca(data: Mapping[str, bytes]) -> bool:
 # A certificate may change again immediately, e.g. a temporary one that the issued one replaces.
 _DEBOUNCE: Final = timedelta(seconds=0.25)
 _FIRST_RETRY, _LONGEST_RETRY = timedelta(seconds=1), timedelta(seconds=300)
-_CERTIFICATE_NAME: Final = "cert-manager.io/certificate-name"
 _BY_TARGET: Final = "target"
 _COMPONENT: Final = "certwright-export"
 # Changes within this time are written together.
@@ -364,7 +364,13 @@ class Exports:
         )
         self._certificates.add_handler(lambda _old, new: self._add(() if new is None else (new.key,)))
         secrets: Informer[Identified] = Informer(client, identities(SECRETS), self._clock, metadata_only=True)
-        secrets.add_handler(lambda _old, new: self._secret_changed(new))
+
+        def secret_changed(_old: Identified | None, new: Identified | None) -> None:
+            if new is not None:
+                key = ObjectKey(new.metadata.namespace, new.metadata.name)
+                self._add(self._certificates.cache.keys_by_index(_BY_TARGET, str(key)))
+
+        secrets.add_handler(secret_changed)
         return self._follow(secrets)
 
     async def write_now(self, keys: Iterable[ObjectKey]) -> None:
@@ -428,11 +434,6 @@ class Exports:
             took = self._clock.monotonic() - began
             await self._clock.sleep(max(_RESCAN_S, _REST_PER_SCAN * took))
 
-    def _secret_changed(self, secret: Identified | None) -> None:
-        if secret is not None:
-            key = ObjectKey(secret.metadata.namespace, secret.metadata.name)
-            self._add(self._certificates.cache.keys_by_index(_BY_TARGET, str(key)))
-
     def _add(self, keys: Iterable[ObjectKey]) -> None:
         self._due.update(keys)
         if self._due:
@@ -455,7 +456,9 @@ class Exports:
         except ApiError as error:
             self._fail(key, f"its Secret cannot be read: {error}")
             return
-        if not _belongs(secret, key):
+        owner = secret.metadata.annotations.get(CERTIFICATE_NAME, key.name)
+        if owner != key.name or not secret.data.get("tls.crt"):
+            # It has no certificate, or that of another Certificate that names the same Secret.
             self._failing.pop(key, None)
             return
         self._exporter.lock()
@@ -500,9 +503,3 @@ class Exports:
 
 def _event(level: int, message: str, key: ObjectKey, **values: logs.Value) -> None:
     logs.event(_log, level, message, subject=f"Certificate/{key}", certificate=str(key), **values)
-
-
-def _belongs(secret: Secret, key: ObjectKey) -> bool:
-    """Whether it contains a certificate, and not that of another Certificate that names the same Secret."""
-    owner = secret.metadata.annotations.get(_CERTIFICATE_NAME, key.name)
-    return owner == key.name and bool(secret.data.get("tls.crt"))

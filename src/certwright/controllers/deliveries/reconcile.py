@@ -156,7 +156,9 @@ class DeliveryReconciler:
         raise."""
         delivery = self._informer.cache.get(key)
         if delivery is None or delivery.metadata.deletion_timestamp is not None:
-            self._forget(key)
+            self.dependents.keep_only(key, ())
+            for memory in (self._known, self._retries, self._checked):
+                memory.pop(key, None)
             return Result()
         if delivery.spec.root not in self._options.roots:
             return Result()
@@ -181,7 +183,11 @@ class DeliveryReconciler:
                 await self._check_served(key, written, replaced)
             return Result(wake_at=retry.due)
         self._retries.pop(key, None)
-        return await self._succeed(job)
+        now, certificate = self._toolbox.now(), job.source.certificate
+        written = await self._commit(delivery, delivered_status(delivery, certificate, now))
+        if written is None:
+            return Result()
+        return Result(wake_at=min(now + RESCAN, await self._check_served(key, written, certificate)))
 
     async def _read(self, delivery: Delivery) -> _Job:
         """Read what the Delivery refers to. Raises `Refused`."""
@@ -313,15 +319,6 @@ class DeliveryReconciler:
             ) from error
         _event(logging.INFO, "hook succeeded", job.delivery, hook=name)
 
-    async def _succeed(self, job: _Job) -> Result:
-        now, certificate = self._toolbox.now(), job.source.certificate
-        status = delivered_status(job.delivery, certificate, now)
-        written = await self._commit(job.delivery, status)
-        if written is None:
-            return Result()
-        due = await self._check_served(job.key, written, certificate)
-        return Result(wake_at=min(now + RESCAN, due))
-
     async def _check_served(
         self, key: ObjectKey, delivery: Delivery, certificate: CertificateFacts
     ) -> datetime:
@@ -378,12 +375,6 @@ class DeliveryReconciler:
             )
         except NotFound:
             return None
-
-    def _forget(self, key: ObjectKey) -> None:
-        self.dependents.keep_only(key, ())
-        self._known.pop(key, None)
-        self._retries.pop(key, None)
-        self._checked.pop(key, None)
 
 
 def _event(level: int, message: str, delivery: Delivery, **values: logs.Value) -> None:

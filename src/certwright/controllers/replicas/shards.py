@@ -248,22 +248,16 @@ class ShardedReplica(Member):
         free = [seat for seat in self._seats if not seat.held and seat.free_for_s is not None]
         # So that replicas that start together do not all try the same one.
         free.sort(key=lambda _: self._jitter())
-        share = self._share()
+        # One replica's share, counting the replicas that are visible.
+        alive = {seat.holder for seat in self._seats if seat.free_for_s is None and not seat.held}
+        share = math.ceil(len(self._seats) / (len(alive - {""}) + 1))
         for seat in free:
-            had = len(self._own_seats())
-            if had < share and (not had or self._is_left_over(seat)):
+            had, has_ended = len(self._own_seats()), bool(seat.holder) or seat.was_released
+            is_left_over = has_ended or (seat.free_for_s or 0.0) >= _FREE_FOR_LONG * self._retry_s
+            if had < share and (not had or is_left_over):
                 await seat.attempt(self._retry_s)
         if not free and not self._own_seats():
             await self._request_from_fullest()
-
-    def _share(self) -> int:
-        """How many shards are one replica's share, counting the replicas that are visible."""
-        alive = {seat.holder for seat in self._seats if seat.free_for_s is None and not seat.held}
-        return math.ceil(len(self._seats) / (len(alive - {""}) + 1))
-
-    def _is_left_over(self, seat: Candidate) -> bool:
-        has_ended = bool(seat.holder) or seat.was_released
-        return has_ended or (seat.free_for_s or 0.0) >= _FREE_FOR_LONG * self._retry_s
 
     async def _request_from_fullest(self) -> None:
         counts = Counter(seat.holder for seat in self._seats if seat.holder)
@@ -285,7 +279,9 @@ class ShardedReplica(Member):
             _log.warning("%s no longer holds a shard and is waiting for one", self._seats[0].identity)
             return
         count = len(self._seats)
-        _log.info("%s works on shards %s of %d", self._seats[0].identity, _listed(shards), count)
+        _log.info(
+            "%s works on shards %s of %d", self._seats[0].identity, ", ".join(map(str, sorted(shards))), count
+        )
         self._working = shards
         self._controllers = self._make(Shards(shards, count))
         self._controllers.start()
@@ -302,10 +298,6 @@ class ShardedReplica(Member):
         # Closed first, because the fence must not change before that.
         await self._end_work()
         self._working = frozenset()
-
-
-def _listed(shards: frozenset[int]) -> str:
-    return ", ".join(map(str, sorted(shards)))
 
 
 Make = Callable[[Client, Mine | None], Controllers]
