@@ -7,6 +7,7 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import AsyncIterator, Generator, Iterator
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -69,6 +70,15 @@ def validated_schemas() -> Iterator[None]:
     from support.definitions import valid_schemas_remembered
 
     with valid_schemas_remembered():
+        yield
+
+
+@pytest.fixture(autouse=True, scope="module")
+def rsa_keys(pytestconfig: pytest.Config) -> Iterator[None]:
+    """RSA keys of other modules are used again where no real server remembers them."""
+    from support.rsa_pool import rsa_keys_shared  # as above
+
+    with rsa_keys_shared() if pytestconfig.getoption("quick") else nullcontext():
         yield
 
 
