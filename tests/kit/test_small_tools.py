@@ -62,25 +62,6 @@ def test_no_uid_is_drawn_twice_however_many_are_drawn() -> None:
     assert all(UUID(uid).version == 4 and str(UUID(uid)) == uid for uid in drawn)
 
 
-# Others have been drawn ahead when it forks off.
-FORKING = """
-import os
-from certwright.kube.api import naming
-naming.new_uid()
-child = os.fork()
-if child:
-    os.waitpid(child, 0)
-print(*(naming.new_uid() for _ in range(200)))
-"""
-
-
-def test_a_process_that_forks_off_draws_other_uids() -> None:
-    """In a process of its own, which has no threads."""
-    done = subprocess.run([sys.executable, "-c", FORKING], capture_output=True, text=True, check=True)
-    drawn = done.stdout.split()
-    assert len(set(drawn)) == len(drawn) == 400
-
-
 def test_a_file_is_replaced_whole_and_never_readable_by_others(tmp_path: Path) -> None:
     path = tmp_path / "tls.key"
     old_mask = os.umask(0)

@@ -24,7 +24,6 @@ from certwright.kube.api.yaml_codec import (
     exceeds_int64,
     load,
     load_all,
-    may_exceed_int64,
     tidy,
     write_yaml,
 )
@@ -98,8 +97,6 @@ def read_first(text: bytes) -> tuple[Any, list[Repeat]]:
     wins, integers beyond int64 are floats, numbers beyond float64 text. Raises `ValueError` with a sentence.
     """
     text = text.removeprefix(b"\xef\xbb\xbf")
-    if (value := _as_programs_write(text)) is not None:
-        return value, []
     decoded, repeats = _decoded(text), list[Repeat]()
     if decoded.lstrip()[:1] == "{":
         try:
@@ -110,26 +107,6 @@ def read_first(text: bytes) -> tuple[Any, list[Repeat]]:
             # YAML reads JSON too, and finds the same keys.
             pass
     return load(decoded, repeats, most=MAX_VALUES), repeats
-
-
-def _as_programs_write(text: bytes) -> dict[str, Any] | None:
-    """The object of a JSON text that is identical after decoding and encoding, as programs send it.
-
-    So no key is duplicate. None for any other text.
-    """
-    if not text.startswith(b"{") or text.count(b"{") + text.count(b"[") > MAX_DEPTH:
-        return None
-    try:
-        value: dict[str, Any] = _decode(text)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
-        return None
-    if may_exceed_int64(text) and exceeds_int64(value):
-        return None
-    return value if _encode(value) == text else None
-
-
-_encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(float_hook=lambda text: tidy(float(text), text)).decode
 
 
 def _chunks(raw: bytes) -> Iterator[tuple[int, bytes]]:

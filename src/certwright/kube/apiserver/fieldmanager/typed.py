@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Container, Mapping
-from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from certwright.kube.apiserver.base.json_values import same, wrong_type
@@ -24,7 +23,6 @@ from certwright.kube.apiserver.fieldmanager.fieldpath import (
 from certwright.kube.apiserver.fieldmanager.schema import ATOMIC, Type
 
 _CONTAINERS = (dict, list)
-_LONGEST_KEPT = 256  # characters
 _ABSENT: Final = object()
 _NOT_SCALAR: Final[dict[type, str]] = {
     dict: "associative list without keys has an element that's a map type",
@@ -44,8 +42,6 @@ def element_of(kind: Type, item: Any) -> str:
     if type(item) is not dict:
         what = "a null element" if item is None else "non-map elements"
         raise FieldsError(f"associative list with keys may not have {what}")
-    if len(kind.keys) == 1 and type(value := item.get(kind.keys[0])) is str and len(value) <= _LONGEST_KEPT:
-        return _text_key(kind.keys[0], value)
     values = {key: item[key] for key in kind.keys if key in item}
     for key, default in kind.defaults.items():
         values.setdefault(key, default)
@@ -56,11 +52,6 @@ def element_of(kind: Type, item: Any) -> str:
             "(and doesn't have default values for any key fields)"
         )
     return key_element(values)
-
-
-@lru_cache(maxsize=1024)
-def _text_key(key: str, value: str) -> str:
-    return key_element({key: value})
 
 
 # --- form -------------------------------------------------------------------------------------------------
@@ -151,8 +142,6 @@ def below(kind: Type, value: Any) -> Node:
             for name, child in value.items()
         }
     item = kind.item or ATOMIC
-    if len(value) == 1:
-        return {element_of(kind, value[0]): everything(item, value[0])}
     return {
         name: everything(item, items[0]) if len(items) == 1 else LEAF
         for name, items in _by_element(kind, value).items()
@@ -253,11 +242,6 @@ def _differ(comparison: Comparison, name: str, kind: Type, old: Any, new: Any) -
 
 def _compare_lists(kind: Type, old: list[Any], new: list[Any]) -> Comparison:
     comparison, item = Comparison({}, {}), kind.item or ATOMIC
-    if kind.lists == "map" and _same_keys(kind.keys, old, new):
-        for old_item, new_item in zip(old, new, strict=True):
-            if not _equal(old_item, new_item):
-                _differ(comparison, element_of(kind, new_item), item, old_item, new_item)
-        return comparison
     before, after = _by_element(kind, old), _by_element(kind, new)
     for name in {**before, **after}:
         _compare_items(comparison, name, item, before.get(name, []), after.get(name, []))
@@ -278,21 +262,6 @@ def _compare_items(comparison: Comparison, name: str, kind: Type, old: list[Any]
         comparison.removed[name] = everything(kind, old[0]) if len(old) == 1 else LEAF
     if new:
         comparison.touched[name] = everything(kind, new[0]) if len(new) == 1 else LEAF
-
-
-def _same_keys(keys: tuple[str, ...], old: list[Any], new: list[Any]) -> bool:
-    """Whether both lists have the same items by their keys, in the same order and each once."""
-    if len(old) != len(new):
-        return False
-    seen = []
-    for old_item, new_item in zip(old, new, strict=True):
-        if type(old_item) is not dict or type(new_item) is not dict:
-            return False
-        mine = [old_item.get(key) for key in keys]
-        if mine != [new_item.get(key) for key in keys] or mine in seen:
-            return False
-        seen.append(mine)
-    return True
 
 
 def _equal(old: Any, new: Any) -> bool:
