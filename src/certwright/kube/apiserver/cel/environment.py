@@ -230,7 +230,7 @@ def _for_runs(pool: Any) -> Any:
     """The functions at run time, where overloads that become indistinguishable are merged; `limits.py` tells
     about those of ours."""
     made: Any = message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{PACKAGE}.{_VALUE}"))
-    ours = {TICK: [plain("bool", gives="bool", run=tick)]}
+    ours: dict[str, Sequence[Function]] = {TICK: [plain("bool", gives="bool", run=tick)]}
     ours |= {RENAMED[name]: functions for name, functions in REPLACEMENTS.items()}
     return cel.CelExtension(
         "kubernetes",

@@ -11,8 +11,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
-
 from certwright.kube.apiserver.base.json_values import Json
 from certwright.kube.apiserver.crds import status as crd_status
 from certwright.kube.apiserver.crds.status import Taken
@@ -24,7 +22,6 @@ from certwright.kube.apiserver.model.negotiation import WHOLE
 from certwright.kube.apiserver.model.objects import outline
 from certwright.kube.apiserver.model.routes import Route
 from certwright.kube.store.contract import Changed, Missing, Row
-from certwright.kube.util.decoders import json_decoder
 from certwright.kube.util.http_messages import Identity, Request
 
 GROUP, PLURAL = "apiextensions.k8s.io", "customresourcedefinitions"
@@ -34,30 +31,6 @@ _MOST_WRITES = 20
 _MYSELF = Identity("system:apiserver", groups=("system:masters",))
 
 
-class _Names(msgspec.Struct, rename="camel"):
-    plural: str = ""
-    singular: str = ""
-    kind: str = ""
-    list_kind: str = ""
-    short_names: list[str] = []
-
-
-class _Status(msgspec.Struct, rename="camel"):
-    accepted_names: _Names = msgspec.field(default_factory=_Names)
-
-
-class _Spec(msgspec.Struct):
-    group: str = ""
-
-
-class _Definition(msgspec.Struct):
-    spec: _Spec
-    status: _Status
-
-
-_decode = json_decoder(_Definition).decode
-
-
 class DefinitionControllers:
     """Write the status of definitions. An observer of writes: it indexes the accepted names."""
 
@@ -65,15 +38,16 @@ class DefinitionControllers:
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
-        self._names: dict[str, tuple[str, _Names]] = {}
+        self._names: dict[str, tuple[str, Json]] = {}
         self._released: set[str] = set()  # groups in which a name may have been released
 
-    def wrote(self, _definition: ResourceDefinition, row: Row, _previous: Row | None) -> None:
+    def wrote(self, definition: ResourceDefinition, row: Row, _previous: Row | None) -> None:
         """Record the names of a definition."""
-        crd = _decode(b"{" + row.body + b"}")
-        now, before = (crd.spec.group, crd.status.accepted_names), self._names.get(row.key.name)
+        crd = outline(definition, row)
+        now = (crd["spec"]["group"], crd["status"]["acceptedNames"])
+        before = self._names.get(row.key.name)
         self._names[row.key.name] = now
-        if before is not None and before[1].plural and before != now:
+        if before is not None and before[1]["plural"] and before != now:
             self._released.add(now[0])
 
     def removed(self, _definition: ResourceDefinition, row: Row) -> None:
@@ -115,8 +89,9 @@ class DefinitionControllers:
         old = outline(definition, row)
         now = self._backend.timestamp()
         accepted = [names for its, names in self._names.values() if its == old["spec"]["group"]]
-        words = {word for names in accepted for word in (names.plural, names.singular, *names.short_names)}
-        taken = Taken(words, {kind for names in accepted for kind in (names.kind, names.list_kind)})
+        words = {names.get(field) or "" for names in accepted for field in ("plural", "singular")}
+        words.update(word for names in accepted for word in names.get("shortNames") or ())
+        taken = Taken(words, {names.get(field) or "" for names in accepted for field in ("kind", "listKind")})
         status = (
             crd_status.with_names(old, taken, now)
             or crd_status.with_established(old, now)

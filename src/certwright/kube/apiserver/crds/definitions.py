@@ -94,21 +94,17 @@ def make_definitions(
         (version for version in crd["spec"]["versions"] if version["served"]),
         key=lambda version: version_rank(version["name"]),
     )
-    names = tuple(version["name"] for version in served)
     extension = extensions.get((crd["spec"]["group"], _names(crd)["kind"]))
-    schemas = {version["name"]: _schema(crd, version, extension) for version in crd["spec"]["versions"]}
-    conversion = _conversion(crd)
-    unserved = tuple(
-        _definition(crd, version, names, schemas, conversion=conversion, extension=extension)
-        for version in crd["spec"]["versions"]
-        if not version["served"]
+    make = partial(
+        _definition,
+        crd,
+        served=tuple(version["name"] for version in served),
+        schemas={version["name"]: _schema(crd, version, extension) for version in crd["spec"]["versions"]},
+        conversion=_conversion(crd),
+        extension=extension,
     )
-    return tuple(
-        _definition(
-            crd, version, names, schemas, conversion=conversion, extension=extension, unserved=unserved
-        )
-        for version in served
-    )
+    unserved = tuple(make(version) for version in crd["spec"]["versions"] if not version["served"])
+    return tuple(make(version, unserved=unserved) for version in served)
 
 
 def _conversion(crd: Json) -> Conversion | None:
@@ -127,9 +123,9 @@ def _conversion(crd: Json) -> Conversion | None:
 def _definition(
     crd: Json,
     version: Json,
+    *,
     served: tuple[str, ...],
     schemas: Mapping[str, Schema],
-    *,
     conversion: Conversion | None,
     extension: KindExtension | None,
     unserved: tuple[ResourceDefinition, ...] = (),
