@@ -14,13 +14,14 @@ import ipaddress
 import re
 from collections.abc import Callable, Sequence
 from decimal import Decimal
+from functools import partial
 from ipaddress import IPv4Address, IPv6Address
 from itertools import islice, pairwise
 from typing import Any
 from urllib.parse import parse_qs, quote, urlsplit
 
 from certwright.kube.api import naming
-from certwright.kube.apiserver.base import object_names
+from certwright.kube.apiserver.base import object_names as names
 from certwright.kube.apiserver.base.string_formats import check_for
 from certwright.kube.apiserver.cel.authz import AUTHZ_FUNCTIONS
 from certwright.kube.apiserver.cel.overloads import ANY, Function, Raw, member, plain
@@ -303,14 +304,6 @@ CIDR_FUNCTIONS: dict[str, list[Function]] = {
 _Problems = Callable[[str], list[str]]
 
 
-def _of_rule(rule: object_names.NameRule) -> _Problems:
-    def problems(text: str) -> list[str]:
-        problem = rule(text)
-        return [problem] if problem else []
-
-    return problems
-
-
 def _of_format(name: str, problem: str) -> _Problems:
     check = check_for(name)
     assert check is not None, "a format that schemas know"
@@ -318,12 +311,12 @@ def _of_format(name: str, problem: str) -> _Problems:
 
 
 _FORMATS: dict[str, _Problems] = {
-    "dns1123Label": _of_rule(object_names.dns_label),
-    "dns1123Subdomain": _of_rule(object_names.dns_subdomain),
-    "dns1035Label": _of_rule(object_names.dns_1035_label),
-    "dns1123LabelPrefix": _of_rule(object_names.for_prefix(object_names.dns_label)),
-    "dns1123SubdomainPrefix": _of_rule(object_names.for_prefix(object_names.dns_subdomain)),
-    "dns1035LabelPrefix": _of_rule(object_names.for_prefix(object_names.dns_1035_label)),
+    "dns1123Label": partial(names.problems, names.dns_label),
+    "dns1123Subdomain": partial(names.problems, names.dns_subdomain),
+    "dns1035Label": partial(names.problems, names.dns_1035_label),
+    "dns1123LabelPrefix": partial(names.problems, names.for_prefix(names.dns_label)),
+    "dns1123SubdomainPrefix": partial(names.problems, names.for_prefix(names.dns_subdomain)),
+    "dns1035LabelPrefix": partial(names.problems, names.for_prefix(names.dns_1035_label)),
     "qualifiedName": naming.label_key_problems,
     "labelValue": naming.label_value_problems,
     "uri": _of_format("uri", "invalid URI for request"),

@@ -96,21 +96,27 @@ def _compile_object(schema: Schema, *, root: bool, defaults: bool) -> Walk:
         key: _compile_child(prop, defaults=defaults) for key, prop in properties.items() if key not in special
     }
     children.update(dict.fromkeys(special, _leave))
-    others = _compile_others(extra, defaults=defaults)
+    # Of values without a property of their own; `true` and `false` keep the keys, and prune these values.
+    others, make_other, drops_other_nulls = _leave if extra is None else _empty, None, False
+    if isinstance(extra, Mapping):
+        others, drops_other_nulls = _compile_child(extra, defaults=defaults), not extra.get("nullable")
+        make_other = _default(extra) if defaults and drops_other_nulls else None
     get_child = children.get
     fills = tuple(
         (key, make) for key, prop in properties.items() if defaults and (make := _default(prop)) is not None
     )
     droppable = frozenset(key for key, prop in properties.items() if not prop.get("nullable")) - special
-    replace_nulls = _nulls_of_others(extra, known, defaults=defaults)
     coerced = embedded and not root
 
     def walk(value: Any, path: Path, unknown: list[str]) -> None:
         if drop_unknown and not value.keys() <= known:
             _drop_unknown(value, known, path, unknown)
         if None in value.values():
-            _drop_nulls(value, droppable)
-            replace_nulls(value)
+            for key in [key for key, item in value.items() if item is None]:
+                if key not in known and make_other is not None:
+                    value[key] = make_other()
+                elif key in droppable or (key not in known and drops_other_nulls):
+                    del value[key]
         if coerced:
             schema_embedded.coerce(value, path, unknown)
         for key, make in fills:
@@ -124,40 +130,10 @@ def _compile_object(schema: Schema, *, root: bool, defaults: bool) -> Walk:
     return walk
 
 
-def _compile_others(extra: Any, *, defaults: bool) -> Walk:
-    """The walk of values that have no property of their own."""
-    if isinstance(extra, Mapping):
-        return _compile_child(extra, defaults=defaults)
-    # `true` and `false` keep the keys, and prune their values, as in Kubernetes.
-    return _leave if extra is None else _empty
-
-
-def _nulls_of_others(
-    extra: Any, named: frozenset[str], *, defaults: bool
-) -> Callable[[dict[str, Any]], None]:
-    if not isinstance(extra, Mapping) or extra.get("nullable"):
-        return lambda _: None
-    make = _default(extra) if defaults else None
-    return lambda value: _replace_nulls(value, named, make)
-
-
 def _drop_unknown(value: dict[str, Any], known: frozenset[str], path: Path, unknown: list[str]) -> None:
     for key in value.keys() - known:
         del value[key]
         unknown.append(show_path((path, key)))
-
-
-def _drop_nulls(value: dict[str, Any], droppable: frozenset[str]) -> None:
-    for key in [key for key, item in value.items() if item is None and key in droppable]:
-        del value[key]
-
-
-def _replace_nulls(value: dict[str, Any], named: frozenset[str], make: Make | None) -> None:
-    for key in [key for key, item in value.items() if item is None and key not in named]:
-        if make is None:
-            del value[key]
-        else:
-            value[key] = make()
 
 
 def _default(schema: Schema) -> Make | None:
