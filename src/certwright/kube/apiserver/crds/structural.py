@@ -25,34 +25,24 @@ from certwright.kube.apiserver.schemas.walk import compile_walk
 Schema = Mapping[str, Any]
 
 INT_OR_STRING = "x-kubernetes-int-or-string"
-_UNSUPPORTED = (
-    "id",
-    "$schema",
-    "$ref",
-    "patternProperties",
-    "dependencies",
-    "additionalItems",
-    "definitions",
-)
+_UNSUPPORTED = ("id", "additionalItems", "patternProperties", "definitions", "dependencies", "$ref")
 _EMPTY = {
     "root": "must not be empty at the root",
     "item": "must not be empty for specified array items",
     "field": "must not be empty for specified object fields",
 }
+LIST_TYPE = "x-kubernetes-list-type"
+LIST_KEYS = "x-kubernetes-list-map-keys"
+MAP_TYPE = "x-kubernetes-map-type"
 _NOT_NESTED = {
-    "type": "must be empty to be structural",
-    "additionalProperties": "must be undefined to be structural",
-    "default": "must be undefined to be structural",
-    "title": "must be empty to be structural",
-    "description": "must be empty to be structural",
-    "nullable": "must be false to be structural",
-    PRESERVE: "must be false to be structural",
-    EMBEDDED: "must be false to be structural",
-    INT_OR_STRING: "must be false to be structural",
-    "x-kubernetes-list-map-keys": "must be empty to be structural",
-    "x-kubernetes-list-type": "must be undefined to be structural",
-    "x-kubernetes-map-type": "must be undefined to be structural",
-    "x-kubernetes-validations": "must be empty to be structural",
+    **dict.fromkeys(
+        ("type", "title", "description", LIST_KEYS, "x-kubernetes-validations"),
+        "must be empty to be structural",
+    ),
+    **dict.fromkeys(
+        ("additionalProperties", "default", LIST_TYPE, MAP_TYPE), "must be undefined to be structural"
+    ),
+    **dict.fromkeys(("nullable", PRESERVE, EMBEDDED, INT_OR_STRING), "must be false to be structural"),
 }
 _INT_OR_STRING_FORM = [{"type": "integer"}, {"type": "string"}]
 _LOGIC = ("allOf", "anyOf", "oneOf", "not")
@@ -96,11 +86,9 @@ _ROOT_KEYWORDS = frozenset(
 
 def _unsupported(schema: Schema) -> str:
     """Why a schema has no structural form; empty where it has one."""
-    for word in _UNSUPPORTED:
+    for word in (*_UNSUPPORTED, "$schema"):
         if schema.get(word):
-            return (
-                f"OpenAPIV3Schema '{word.removeprefix('$') if word == '$schema' else word}' is not supported"
-            )
+            return f"OpenAPIV3Schema '{'schema' if word == '$schema' else word}' is not supported"
     if isinstance(schema.get("items"), list):
         return "OpenAPIV3Schema 'items' must be a schema, but is an array"
     if schema.get(PRESERVE) is False:
@@ -303,12 +291,8 @@ def _below(path: str, field: str) -> str:
 
 # --- keywords of the schema as written --------------------------------------------------------------------
 
-LIST_TYPE = "x-kubernetes-list-type"
-LIST_KEYS = "x-kubernetes-list-map-keys"
-MAP_TYPE = "x-kubernetes-map-type"
 _IS_KEY = "this property is in x-kubernetes-list-map-keys, so it"
 _TYPES = ("array", "boolean", "integer", "number", "object", "string")
-_UNSUPPORTED_KEYWORDS = ("id", "additionalItems", "patternProperties", "definitions", "dependencies", "$ref")
 
 
 def openapi_errors(
@@ -347,9 +331,7 @@ def _keyword_errors(path: str, schema: Schema, *, no_default: str, in_head: bool
     if no_default and schema.get("default") is not None:
         errors.append(forbidden(f"{path}.default", f"must not be set {no_default}"))
     errors += [
-        forbidden(f"{path}.{word}", f"{word} is not supported")
-        for word in _UNSUPPORTED_KEYWORDS
-        if word in schema
+        forbidden(f"{path}.{word}", f"{word} is not supported") for word in _UNSUPPORTED if word in schema
     ]
     if kind == "null":
         text = "type cannot be set to null, use nullable as an alternative"
