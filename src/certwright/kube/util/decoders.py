@@ -9,6 +9,8 @@ elsewhere.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from importlib import import_module
 from threading import RLock
 from typing import Any, Final, TypeVar, overload
 
@@ -65,3 +67,34 @@ def convert(value: Any, type_: type[T]) -> T:
     if type_ not in _json:
         json_decoder(type_)
     return msgspec.convert(value, type_)
+
+
+def protobuf_messages(package: str, tables: Mapping[str, str], *, syntax: str = "proto3") -> dict[str, Any]:
+    """The classes of protobuf messages by name, made at run time: without generated code, and without an
+    entry in the descriptor pool that all libraries of a process share.
+
+    `tables` has the fields of each message as `name type number`, with `*` before a repeated type. The
+    library is loaded here, because most servers need none of it.
+    """
+    # Its types are another package's; classes made at run time have none anyway.
+    descriptor_pb2: Any = import_module("google.protobuf.descriptor_pb2")
+    pool: Any = import_module("google.protobuf.descriptor_pool").DescriptorPool()
+    make_class: Any = import_module("google.protobuf.message_factory").GetMessageClass
+    types = descriptor_pb2.FieldDescriptorProto
+    file = descriptor_pb2.FileDescriptorProto(name=f"{package}.proto", package=package, syntax=syntax)
+    for name, fields in tables.items():
+        message = file.message_type.add(name=name)
+        for field in filter(None, fields.split(", ")):
+            field_name, kind, number = field.split()
+            label = types.LABEL_REPEATED if kind.startswith("*") else types.LABEL_OPTIONAL
+            made = message.field.add(name=field_name, number=int(number), label=label)
+            kind = kind.removeprefix("*")
+            if kind in _PROTOBUF_SCALARS:
+                made.type = getattr(types, f"TYPE_{kind.upper()}")
+            else:
+                made.type, made.type_name = types.TYPE_MESSAGE, f".{package}.{kind}"
+    pool.Add(file)
+    return {name: make_class(pool.FindMessageTypeByName(f"{package}.{name}")) for name in tables}
+
+
+_PROTOBUF_SCALARS: Final = ("bytes", "string", "bool", "int64", "int32")

@@ -9,88 +9,38 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any, NamedTuple
 
-from certwright.kube.apiserver.cel.overloads import (
-    descriptor,
-    descriptor_pb2,
-    descriptor_pool,
-    message_factory,
-)
+from certwright.kube.util.decoders import protobuf_messages
 
 # Fields that are not listed here stay as they are: protobuf keeps unknown fields.
-_MESSAGES: dict[str, dict[str, tuple[int, str]]] = {
-    "Any": {"value": (2, "bytes")},
-    "Checked": {
-        "references": (2, "Reference*"),
-        "types": (3, "TypeEntry*"),
-        "root": (4, "Expr"),
-        "source": (5, "Source"),
-    },
-    "Reference": {"key": (1, "int64")},
-    "TypeEntry": {"key": (1, "int64"), "type": (2, "Type")},
-    "Source": {"places": (4, "Place*")},
-    "Place": {"key": (1, "int64"), "offset": (2, "int64")},
-    "Type": {
-        "null": (2, "int64"),
-        "primitive": (3, "int64"),
-        "wrapper": (4, "int64"),
-        "well_known": (5, "int64"),
-        "list": (6, "ListType"),
-        "map": (7, "MapType"),
-        "message": (9, "string"),
-        "parameter": (10, "string"),
-        "abstract": (14, "AbstractType"),
-    },
-    "ListType": {"item": (1, "Type")},
-    "MapType": {"key": (1, "Type"), "value": (2, "Type")},
-    "AbstractType": {"name": (1, "string"), "parameters": (2, "Type*")},
-    "Expr": {
-        "id": (2, "int64"),
-        "constant": (3, "Constant"),
-        "name": (4, "Name"),
-        "select": (5, "Select"),
-        "call": (6, "Call"),
-        "list": (7, "List"),
-        "struct": (8, "Struct"),
-        "loop": (9, "Loop"),
-    },
-    "Constant": {"integer": (3, "int64"), "text": (6, "string"), "bytes": (7, "bytes")},
-    "Name": {"name": (1, "string")},
-    "Select": {"operand": (1, "Expr"), "field": (2, "string")},
-    "Call": {"target": (1, "Expr"), "function": (2, "string"), "args": (3, "Expr*")},
-    "List": {"elements": (1, "Expr*")},
-    "Struct": {"name": (1, "string"), "entries": (2, "Entry*")},
-    "Entry": {"key": (3, "Expr"), "value": (4, "Expr")},
-    "Loop": {
-        "range": (2, "Expr"),
-        "start": (4, "Expr"),
-        "condition": (5, "Expr"),
-        "step": (6, "Expr"),
-        "result": (7, "Expr"),
-    },
+_MESSAGES = {
+    "Any": "value bytes 2",
+    "Checked": "references *Reference 2, types *TypeEntry 3, root Expr 4, source Source 5",
+    "Reference": "key int64 1",
+    "TypeEntry": "key int64 1, type Type 2",
+    "Source": "places *Place 4",
+    "Place": "key int64 1, offset int64 2",
+    "Type": "null int64 2, primitive int64 3, wrapper int64 4, well_known int64 5, list ListType 6, "
+    "map MapType 7, message string 9, parameter string 10, abstract AbstractType 14",
+    "ListType": "item Type 1",
+    "MapType": "key Type 1, value Type 2",
+    "AbstractType": "name string 1, parameters *Type 2",
+    "Expr": "id int64 2, constant Constant 3, name Name 4, select Select 5, call Call 6, list List 7, "
+    "struct Struct 8, loop Loop 9",
+    "Constant": "integer int64 3, text string 6, bytes bytes 7",
+    "Name": "name string 1",
+    "Select": "operand Expr 1, field string 2",
+    "Call": "target Expr 1, function string 2, args *Expr 3",
+    "List": "elements *Expr 1",
+    "Struct": "name string 1, entries *Entry 2",
+    "Entry": "key Expr 3, value Expr 4",
+    "Loop": "range Expr 2, start Expr 4, condition Expr 5, step Expr 6, result Expr 7",
 }
 
 
 @cache
 def messages() -> dict[str, Any]:
     """The classes of the library's messages, by name."""
-    types = descriptor.FieldDescriptor
-    scalars = {"bytes": types.TYPE_BYTES, "string": types.TYPE_STRING, "int64": types.TYPE_INT64}
-    file = descriptor_pb2.FileDescriptorProto(name="cel_expr.proto", package="expr", syntax="proto2")
-    for name, fields in _MESSAGES.items():
-        message = file.message_type.add(name=name)
-        for field, (number, kind) in fields.items():
-            label = types.LABEL_REPEATED if kind.endswith("*") else types.LABEL_OPTIONAL
-            made = message.field.add(name=field, number=number, label=label)
-            kind = kind.removesuffix("*")
-            made.type = scalars.get(kind, types.TYPE_MESSAGE)
-            if kind not in scalars:
-                made.type_name = f".expr.{kind}"
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
-    return {
-        name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"expr.{name}"))
-        for name in _MESSAGES
-    }
+    return protobuf_messages("expr", _MESSAGES, syntax="proto2")
 
 
 class Tree(NamedTuple):

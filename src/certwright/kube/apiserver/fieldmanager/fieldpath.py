@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from certwright.kube.apiserver.fieldmanager.schema import Type
-from certwright.kube.apiserver.model.objects import decode_json, encode_json
+from certwright.kube.apiserver.model.objects import decode_json, encode_json, go_json
 
 Node = dict[str, Any]
 SELF = "."
@@ -161,22 +161,14 @@ def _quoted(value: Any) -> str:
 
 def key_element(values: dict[str, Any]) -> str:
     """The path element of a list item with these keys."""
-    return "k:" + _canonical({key: values[key] for key in sorted(values)})
+    return f"k:{go_json(values)}"
 
 
 def value_element(value: Any) -> str:
-    """The path element of an item of a set."""
-    return "v:" + _canonical(value)
-
-
-def _canonical(value: Any) -> str:
-    # As Go writes JSON: whole numbers without a point, and what HTML might take for markup escaped.
+    """The path element of an item of a set, whose whole numbers have no point."""
     if type(value) is float and value.is_integer() and abs(value) < 1e21:
         value = int(value)
-    text = encode_json(value).decode()
-    if "<" in text or ">" in text or "&" in text:
-        text = text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
-    return text
+    return f"v:{go_json(value)}"
 
 
 def read(node: Any) -> Node:

@@ -9,23 +9,9 @@ Source: etcd, `api/etcdserverpb/rpc.proto` and `api/mvccpb/kv.proto` (3.4 to 3.6
 from __future__ import annotations
 
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Any
 
-# Its types are another package's; classes made at run time have none anyway.
-descriptor_pb2: Any = import_module("google.protobuf.descriptor_pb2")
-descriptor_pool: Any = import_module("google.protobuf.descriptor_pool")
-message_factory: Any = import_module("google.protobuf.message_factory")
-
-_PACKAGE = "certwright.etcd"
-_Field = descriptor_pb2.FieldDescriptorProto
-_SCALARS = {
-    "bytes": _Field.TYPE_BYTES,
-    "string": _Field.TYPE_STRING,
-    "bool": _Field.TYPE_BOOL,
-    "int64": _Field.TYPE_INT64,
-    "int32": _Field.TYPE_INT32,  # enumerations, too
-}
+from certwright.kube.util.decoders import protobuf_messages
 
 # Name of the message: its fields as `name type number`, `*` before a repeated type.
 _MESSAGES = {
@@ -61,33 +47,8 @@ _MESSAGES = {
 }
 
 
-def _declare(name: str, fields: str) -> Any:
-    message = descriptor_pb2.DescriptorProto(name=name)
-    for field in filter(None, fields.split(", ")):
-        field_name, kind, number = field.split()
-        label = _Field.LABEL_REPEATED if kind.startswith("*") else _Field.LABEL_OPTIONAL
-        made = message.field.add(name=field_name, number=int(number), label=label)
-        kind = kind.removeprefix("*")
-        if kind in _SCALARS:
-            made.type = _SCALARS[kind]
-        else:
-            made.type, made.type_name = _Field.TYPE_MESSAGE, f".{_PACKAGE}.{kind}"
-    return message
-
-
-def _make_classes() -> dict[str, Any]:
-    file = descriptor_pb2.FileDescriptorProto(name="etcd.proto", package=_PACKAGE, syntax="proto3")
-    file.message_type.extend(_declare(name, fields) for name, fields in _MESSAGES.items())
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
-    return {
-        name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{_PACKAGE}.{name}"))
-        for name in _MESSAGES
-    }
-
-
 # Made at run time, so for the type checker they are `Any`.
-_CLASSES = _make_classes()
+_CLASSES = protobuf_messages("certwright.etcd", _MESSAGES)
 RangeRequest: Any = _CLASSES["RangeRequest"]
 PutRequest: Any = _CLASSES["PutRequest"]
 DeleteRequest: Any = _CLASSES["DeleteRequest"]
