@@ -15,6 +15,7 @@ from certwright.kube.api.core import SECRETS, Secret, SecretMeta
 from certwright.resources.certificate import PrivateKeySpec
 from certwright.resources.names import ISSUE_TEMPORARY_CERTIFICATE
 from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES, ISSUERS
+from controllers.crashes import Ledger
 from controllers.scene import Scene, make_certificate, make_issuer
 from support.world import make_world
 
@@ -41,6 +42,11 @@ class Stage:
     before: tuple[Happens, ...] = ()
     after: tuple[Happens, ...] = ()
     options: dict[str, Any] = field(default_factory=dict)
+
+    async def finish(self, scene: Scene) -> None:
+        """What follows once the controllers run without trouble."""
+        for happens in self.after:
+            await happens(scene)
 
 
 async def issue(scene: Scene) -> None:
@@ -190,3 +196,27 @@ async def staged(stage: Stage) -> AsyncIterator[Scene]:
         for before in stage.before:
             await before(scene)
         yield scene
+
+
+def keep_ledger(scene: Scene) -> Ledger:
+    """Read all writes from now on."""
+    recording = scene.world.recording
+    ledger = Ledger(recording.handler)
+    recording.handler = ledger.handle
+    return ledger
+
+
+_undisturbed: dict[str, dict[str, Any]] = {}
+
+
+async def undisturbed(stage: Stage) -> dict[str, Any]:
+    """What there is at the end of a stage in which nobody dies."""
+    if stage.name not in _undisturbed:
+        async with staged(stage) as scene:
+            ledger = keep_ledger(scene)
+            await stage.happens(scene)
+            # So that no write of the stage is missing among those after which the process is killed.
+            assert len(ledger.writes) == stage.writes, ledger.writes
+            await stage.finish(scene)
+            _undisturbed[stage.name] = await shape_of(scene)
+    return _undisturbed[stage.name]

@@ -2,47 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from certwright.resources.table import CERTIFICATE_REQUESTS
 from controllers.crashes import Guillotine, Ledger
 from controllers.scene import Scene
-from controllers.stages import STAGES, Stage, shape_of, staged
+from controllers.stages import STAGES, Stage, keep_ledger, shape_of, staged, undisturbed
 
 BY_NAME = {stage.name: stage for stage in STAGES}
 CUTS = [(stage.name, n, False) for stage in STAGES for n in range(stage.writes + 1)]
 # What lies at the server is the same whether the answer arrived or not; these make sure of that.
 CUTS += [(name, n, True) for name in ("issuance", "renewal") for n in range(1, BY_NAME[name].writes + 1)]
-_undisturbed: dict[str, dict[str, Any]] = {}
-
-
-async def undisturbed(stage: Stage) -> dict[str, Any]:
-    """What there is at the end of a stage in which nobody dies."""
-    if stage.name not in _undisturbed:
-        async with staged(stage) as scene:
-            ledger = keep_ledger(scene)
-            await stage.happens(scene)
-            # So that no write of the stage is missing among those after which the process is killed.
-            assert len(ledger.writes) == stage.writes, ledger.writes
-            await finish(stage, scene)
-            _undisturbed[stage.name] = await shape_of(scene)
-    return _undisturbed[stage.name]
-
-
-def keep_ledger(scene: Scene) -> Ledger:
-    """Read all writes from now on."""
-    recording = scene.world.recording
-    ledger = Ledger(recording.handler)
-    recording.handler = ledger.handle
-    return ledger
-
-
-async def finish(stage: Stage, scene: Scene) -> None:
-    """What follows once the controllers run without trouble."""
-    for happens in stage.after:
-        await happens(scene)
 
 
 async def check(stage: Stage, scene: Scene, ledger: Ledger) -> None:
@@ -71,7 +41,7 @@ async def test_a_crash_after_any_write_changes_nothing_in_the_end(
         await scene.world.stop_controllers()
         scene.world.recording.handler = ledger.handle
         await scene.world.start_controllers(**stage.options)
-        await finish(stage, scene)
+        await stage.finish(scene)
         await check(stage, scene, ledger)
         if not stage.options:
             # Not one write more than without the crash.
@@ -91,5 +61,5 @@ async def test_processes_that_live_for_one_write_get_there_too(name: str) -> Non
             await scene.world.start_controllers(**stage.options)
         scene.world.recording.handler = ledger.handle
         await scene.world.start_controllers(**stage.options)
-        await finish(stage, scene)
+        await stage.finish(scene)
         await check(stage, scene, ledger)

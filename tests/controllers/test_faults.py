@@ -23,7 +23,7 @@ from certwright.resources.issuer import CAIssuer, IssuerSpec
 from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES, CLUSTER_ISSUERS
 from controllers.crashes import Handler, Ledger, Outage, Unreliable, is_write
 from controllers.scene import SELF_SIGNED, Scene, make_certificate, make_cluster_issuer
-from controllers.stages import NEVER, STAGES, Stage, shape_of, staged
+from controllers.stages import NEVER, STAGES, keep_ledger, shape_of, staged, undisturbed
 from controllers.test_contention import OTHER_KEY, Rival
 from support.world import CONTROLLER, World, make_world
 
@@ -192,26 +192,12 @@ async def test_many_certificates_of_an_unreliable_api_server_are_issued_once_eac
 async def test_every_stage_of_life_survives_an_unreliable_api_server(name: str, seed: int) -> None:
     stage = BY_NAME[name]
     async with staged(stage) as scene:
-        ledger = Ledger(scene.world.recording.handler)
+        ledger = keep_ledger(scene)
         scene.world.recording.handler = Unreliable(ledger.handle, seed).handle
         await stage.happens(scene)
         await scene.world.advance(HOUR)
-        for happens in stage.after:
-            await happens(scene)
+        await stage.finish(scene)
         await scene.world.advance(HOUR)
         assert ledger.broken == []
         assert all(len(signed) == 1 for signed in ledger.signed.values()), ledger.signed
         assert await shape_of(scene) == await undisturbed(stage)
-
-
-_ends: dict[str, dict[str, Any]] = {}
-
-
-async def undisturbed(stage: Stage) -> dict[str, Any]:
-    """What there is at the end where nothing fails."""
-    if stage.name not in _ends:
-        async with staged(stage) as scene:
-            for happens in (stage.happens, *stage.after):
-                await happens(scene)
-            _ends[stage.name] = await shape_of(scene)
-    return _ends[stage.name]

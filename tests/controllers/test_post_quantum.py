@@ -145,14 +145,6 @@ async def test_the_key_is_kept_or_replaced_as_the_rotation_policy_says(world: Wo
     assert (await world.certificate("web")).status.revision == 3
 
 
-async def test_another_parameter_set_is_another_key(world: World) -> None:
-    scene = Scene(world)
-    await world.create(ISSUERS, make_issuer("self"))
-    await scene.issue("web", "self", private_key=ML_DSA)
-    await scene.change_spec("web", privateKey={"algorithm": "ML-DSA", "size": 87})
-    assert str(plan_of(load_private_key((await world.secret("web")).data["tls.key"]))) == "ML-DSA-87"
-
-
 async def test_a_jks_keystore_is_written(world: World) -> None:
     await world.create(ISSUERS, make_issuer("self"))
     keystores = Keystores(jks=JKSKeystore(create=True, password="secret"))

@@ -149,11 +149,6 @@ async def test_an_empty_entry_of_the_password_secret_is_named(scene: Scene) -> N
     assert issuing.message.endswith('Secret "password" has nothing under "pw"')
 
 
-async def test_a_keystore_that_is_not_to_be_made_is_not_made(scene: Scene) -> None:
-    await scene.issue(keystores=Keystores(jks=JKSKeystore(create=False, password_secret_ref=REF)))
-    assert set((await scene.world.secret("web")).data) == {"tls.crt", "tls.key", "ca.crt"}
-
-
 async def test_with_owner_references_the_secret_goes_with_its_certificate() -> None:
     async with make_world(certificate_owner_references=True) as world:
         scene = Scene(world)
