@@ -380,7 +380,21 @@ async def _route53(spec: Route53DNS, values: HostValues) -> route53.Route53Setti
         region = check_region(spec.region, f"{values.path}.region") if spec.region else ""
         region = region or region_of(values.environment)
         endpoint = _aws_endpoint(values, "route53", route53.endpoint_in(region), "ROUTE_53")
-        source = await _aws_source(spec, values, _aws_sts(values, region))
+        # An API elsewhere means credentials elsewhere, too, unless the operator names their place.
+        default = sts_in(region)
+        elsewhere = values.replaced(values.endpoints.get("route53", ""), Endpoint(default.url))
+        default = AwsEndpoint(elsewhere.url, default.region, elsewhere.rules)
+        sts = _aws_endpoint(values, "route53-sts", default, "STS")
+        source: CredentialSource
+        if spec.auth is not None and spec.auth.kubernetes is not None:
+            account = spec.auth.kubernetes.service_account_ref
+            source = _aws_web_identity(account, spec.role, values, sts)
+        else:
+            base: CredentialSource | None = await _aws_keys(spec, values)
+            if base is None:
+                values.require_ambient("accessKeyID and secretAccessKeySecretRef")
+                base = ambient_source(values.environment, sts)
+            source = AssumedRole(role=spec.role, base=base, endpoint=sts) if spec.role else base
     except AwsError as error:
         raise SolverError(str(error)) from error
     zone = spec.hosted_zone_id.rpartition("/")[2]
@@ -389,30 +403,9 @@ async def _route53(spec: Route53DNS, values: HostValues) -> route53.Route53Setti
     )
 
 
-def _aws_sts(values: HostValues, region: str) -> AwsEndpoint:
-    # An API elsewhere means credentials elsewhere, too, unless the operator names their place.
-    default = sts_in(region)
-    elsewhere = values.replaced(values.endpoints.get("route53", ""), Endpoint(default.url))
-    default = AwsEndpoint(elsewhere.url, default.region, elsewhere.rules)
-    return _aws_endpoint(values, "route53-sts", default, "STS")
-
-
 def _aws_endpoint(values: HostValues, provider: str, default: AwsEndpoint, service: str) -> AwsEndpoint:
     endpoint = values.endpoint(provider, Endpoint(default.url, default.rules), *endpoint_variables(service))
     return AwsEndpoint(endpoint.url.rstrip("/"), default.region, endpoint.rules)
-
-
-async def _aws_source(spec: Route53DNS, values: HostValues, sts: AwsEndpoint) -> CredentialSource:
-    kubernetes = spec.auth.kubernetes if spec.auth is not None else None
-    if kubernetes is not None:
-        return _aws_web_identity(kubernetes.service_account_ref, spec.role, values, sts)
-    base = await _aws_keys(spec, values) or _aws_ambient(values, sts)
-    return AssumedRole(role=spec.role, base=base, endpoint=sts) if spec.role else base
-
-
-def _aws_ambient(values: HostValues, sts: AwsEndpoint) -> CredentialSource:
-    values.require_ambient("accessKeyID and secretAccessKeySecretRef")
-    return ambient_source(values.environment, sts)
 
 
 async def _aws_keys(spec: Route53DNS, values: HostValues) -> StaticKeys | None:

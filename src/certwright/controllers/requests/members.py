@@ -260,19 +260,16 @@ class Members:
 
     def _limit_of(self, request: CertificateRequest, member: IssuerReference, moments: list[datetime]) -> str:
         """Why this request is not sent to a member that works; adds to `moments` when that ends."""
-        avoided_until = self._avoided_until(request, member)
-        if avoided_until is None or avoided_until <= self._now():
+        now, failed_at = self._now(), self._gate.failed_at(applicant_of(request, member))
+        ends = [failed_at + AVOIDED_FOR] if failed_at is not None else []
+        for order in self._caches.orders_of(request.metadata):
+            text = order.metadata.annotations.get(names.MEMBER_NOT_BEFORE, "")
+            if order.spec.issuer_ref.same_issuer(member) and (end := parse_moment(text)) is not None:
+                ends.append(min(end, now + LONGEST_OBEYED))
+        avoided_until = max(ends, default=None)
+        if avoided_until is None or avoided_until <= now:
             return ""
         moments.append(avoided_until)
         breaker = self._gate.breaker_of(member, request.metadata.namespace)
         cause = f": {breaker.message}" if breaker is not None and breaker.message else ""
         return f"has failed this request or limits it{cause}"
-
-    def _avoided_until(self, request: CertificateRequest, member: IssuerReference) -> datetime | None:
-        failed_at = self._gate.failed_at(applicant_of(request, member))
-        moments = [failed_at + AVOIDED_FOR] if failed_at is not None else []
-        for order in self._caches.orders_of(request.metadata):
-            text = order.metadata.annotations.get(names.MEMBER_NOT_BEFORE, "")
-            moment = parse_moment(text) if order.spec.issuer_ref.same_issuer(member) else None
-            moments += [min(moment, self._now() + LONGEST_OBEYED)] if moment is not None else []
-        return max(moments, default=None)

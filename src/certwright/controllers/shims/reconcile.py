@@ -19,7 +19,7 @@ from certwright.controllers.shims.desired import Desired, desired_for, size_of, 
 from certwright.controllers.shims.sources import Sources, attached_to, using_secret
 from certwright.controllers.toolbox import Toolbox
 from certwright.kube.api.errors import AlreadyExists, NotFound
-from certwright.kube.api.meta import ObjectKey, ObjectMeta, controller_of, is_controlled_by
+from certwright.kube.api.meta import ObjectKey, OwnerReference, controller_of, is_controlled_by
 from certwright.kube.client.informer import Informer
 from certwright.kube.runtime.commit import merge_patch
 from certwright.kube.runtime.controller import Result
@@ -69,7 +69,7 @@ class ShimReconciler(Generic[T]):
     async def reconcile(self, key: ObjectKey) -> Result:
         """Create, update and delete Certificates. Raises what the writes raise."""
         source = self._informer.cache.get(key)
-        if source is None or _is_going(source.metadata):
+        if source is None or source.metadata.deletion_timestamp or _FOREGROUND in source.metadata.finalizers:
             return Result()
         desired = await self._desired(source)
         if desired is None:
@@ -113,16 +113,13 @@ class ShimReconciler(Generic[T]):
         if existing is None:
             await self._create(source, certificate)
         elif not is_controlled_by(existing.metadata, source.metadata.uid):
+            owner = controller_of(existing.metadata)
             # That of a former object of this name is about to be deleted with it, which enqueues this key.
-            if not self._is_of_a_former(source, existing):
-                self._warn(source, BAD_CONFIG, _taken(existing))
+            if owner is None or (owner.kind, owner.name) != (self._kind.kind, source.metadata.name):
+                self._warn(source, BAD_CONFIG, _taken(existing.metadata.name, owner))
         elif (target := updated(existing, certificate, self._options)) != existing:
             await self._update(existing, target)
             self._note(source, UPDATED, f'Successfully updated Certificate "{name}"')
-
-    def _is_of_a_former(self, source: T, existing: Certificate) -> bool:
-        owner = controller_of(existing.metadata)
-        return owner is not None and (owner.kind, owner.name) == (self._kind.kind, source.metadata.name)
 
     async def _create(self, source: T, certificate: Certificate) -> None:
         try:
@@ -159,15 +156,10 @@ class ShimReconciler(Generic[T]):
         self._toolbox.recorder.event(self._kind, source, "Warning", reason, message)
 
 
-def _is_going(meta: ObjectMeta) -> bool:
-    return meta.deletion_timestamp is not None or _FOREGROUND in meta.finalizers
-
-
-def _taken(existing: Certificate) -> str:
-    owner = controller_of(existing.metadata)
+def _taken(certificate: str, owner: OwnerReference | None) -> str:
     whose = f"belongs to {owner.kind} {owner.name}" if owner is not None else "was not made for an Ingress"
     return (
-        f'Certificate "{existing.metadata.name}" {whose} and is left as it is; use another Secret name, or '
+        f'Certificate "{certificate}" {whose} and is left as it is; use another Secret name, or '
         "delete that Certificate"
     )
 
