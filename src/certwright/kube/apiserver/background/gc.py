@@ -343,7 +343,7 @@ class OwnerWarnings:
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
-        self._reported: dict[tuple[Key, str], None] = {}
+        self._reported = Lru[tuple[Key, str], str](_REMEMBERED)
 
     async def check(
         self, definition: ResourceDefinition, row: Row, owner: Owner, namespaces: set[str]
@@ -357,7 +357,7 @@ class OwnerWarnings:
         event, namespace = backend.registry.find("", "v1", "events"), row.key.namespace
         if kind is None or kind.virtual or not kind.namespaced or event is None:
             return
-        if (row.key, owner.uid) in self._reported:
+        if self._reported.get((row.key, owner.uid)):
             return
         text = f"ownerRef [{owner.api_version}/{owner.kind}, namespace: {namespace}, name: {owner.name}"
         text += f", uid: {owner.uid}] "
@@ -371,9 +371,7 @@ class OwnerWarnings:
             text += f'does not exist in namespace "{namespace}"'
         else:
             text += "is namespaced, and the object is not"
-        while len(self._reported) >= _REMEMBERED:
-            del self._reported[next(iter(self._reported))]
-        self._reported[row.key, owner.uid] = None
+        self._reported.put((row.key, owner.uid), text)
         now, name = backend.timestamp(), f"{row.key.name}.{naming.new_uid()[:8]}"
         about = {
             "kind": definition.kind,

@@ -14,8 +14,8 @@ import gzip
 import logging
 import re
 import zlib
-from collections.abc import AsyncIterator, Callable, Hashable, Iterator, Mapping
-from contextlib import AsyncExitStack, contextmanager
+from collections.abc import AsyncIterator, Callable, Hashable, Mapping
+from contextlib import AsyncExitStack
 from email.utils import formatdate
 from functools import lru_cache
 from http import HTTPStatus
@@ -146,7 +146,7 @@ _INTERVALS_S = range(1, 61)
 _EMPTY_LINE = chunk(b"\n")
 
 
-def accept(request: Request, response: Response) -> int | None:
+def heartbeat_interval(request: Request, response: Response) -> int | None:
     """The interval in seconds that a watch requests, which the response then repeats; None: no heartbeats."""
     text = request.headers.get(HEARTBEAT, "")
     # An empty line means nothing between JSON documents only.
@@ -157,25 +157,6 @@ def accept(request: Request, response: Response) -> int | None:
         return None
     response.headers[HEARTBEAT] = text
     return seconds
-
-
-@contextmanager
-def beating(seconds: int | None, write: Callable[[bytes], object]) -> Iterator[None]:
-    """Pass an empty line to `write` every so many seconds; None: never."""
-    if seconds is None:
-        yield
-        return
-    task = asyncio.create_task(_beat(seconds, write), name="heartbeats of a watch")
-    try:
-        yield
-    finally:
-        task.cancel()
-
-
-async def _beat(seconds: int, write: Callable[[bytes], object]) -> None:
-    while True:
-        await asyncio.sleep(seconds)
-        write(_EMPTY_LINE)
 
 
 MAX_UNREAD = 64 * 1024 * 1024
@@ -322,7 +303,7 @@ class ResponseWriter(asyncio.Protocol):
             mark_as_gzip(response)
             chunks = compressed(stream)
         has_body = request.method != "HEAD"
-        beat_s = accept(request, response)
+        interval_s = heartbeat_interval(request, response)
         if has_body:
             response.headers["transfer-encoding"] = "chunked"
         self._has_begun = True
@@ -334,8 +315,10 @@ class ResponseWriter(asyncio.Protocol):
             if isinstance(stream, PushStream):
                 stream.push_into(self._push)
             if has_body and not (self._is_last or self.transport.is_closing()):
-                with beating(beat_s, self._beat):
-                    await self._pump(chunks)
+                if interval_s is not None:
+                    beats = self._loop.create_task(self._beat(interval_s), name="heartbeats of a watch")
+                    ends.callback(beats.cancel)
+                await self._pump(chunks)
         # An orderly end, so that a connected client can ask again.
         if has_body:
             self._write(LAST_CHUNK)
@@ -355,10 +338,13 @@ class ResponseWriter(asyncio.Protocol):
         finally:
             self._is_pumping = False
 
-    def _beat(self, chunk: bytes) -> None:
-        """Write a heartbeat: not within a chunk, and not to a client that has something to read."""
-        if self._is_pumping and not self._sending and self._resumed is None:
-            self._write(chunk)
+    async def _beat(self, interval_s: int) -> None:
+        """Write an empty line now and then: not within a chunk, and not to a client that has something to
+        read."""
+        while True:
+            await asyncio.sleep(interval_s)
+            if self._is_pumping and not self._sending and self._resumed is None:
+                self._write(_EMPTY_LINE)
 
     def _push(self, data: bytes) -> bool:
         """Write a chunk of a stream that pushes its chunks (`kit.exchange.Write`)."""
