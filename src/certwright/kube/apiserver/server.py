@@ -235,8 +235,7 @@ class ApiServer:
         """The number of watches of each resource."""
         counts: dict[ResourceDefinition, int] = {}
         for bucket in self._watches.buckets():
-            group, _, plural = bucket.rpartition("/")
-            definition = self._backend.registry.by_resource(group, plural)
+            definition = self._backend.registry.by_bucket(bucket)
             if definition is not None:
                 counts[definition] = counts.get(definition, 0) + 1
         return counts

@@ -198,7 +198,7 @@ class GarbageCollector:
         """Delete a dependent, or only its references to missing owners while it has a living one."""
         for _ in range(_ATTEMPTS):
             row = await self._backend.readable(key)
-            definition, own = self._definition(key), _owner_of(row, uid)
+            definition, own = self._backend.registry.by_bucket(key.bucket), _owner_of(row, uid)
             if row is None or own is None or definition is None:
                 return
             if not policy:
@@ -234,10 +234,6 @@ class GarbageCollector:
             if number % CHUNK == 0:
                 await asyncio.sleep(0)
         return uids
-
-    def _definition(self, key: Key) -> ResourceDefinition | None:
-        group, _, plural = key.bucket.rpartition("/")
-        return self._backend.registry.by_resource(group, plural)
 
     async def _strip(self, definition: ResourceDefinition, row: Row, uids: Collection[str]) -> None:
         def strip(obj: Json) -> Json:
@@ -313,7 +309,7 @@ class GarbageCollector:
     async def _orphan(self, uid: str) -> None:
         """Remove the owner of that uid from the owner references of all its dependents."""
         for key in self._dependents.of(uid):
-            row, definition = await self._backend.readable(key), self._definition(key)
+            row, definition = await self._backend.readable(key), self._backend.registry.by_bucket(key.bucket)
             if row is not None and definition is not None and _owner_of(row, uid) is not None:
                 await self._strip(definition, row, (uid,))
 

@@ -53,8 +53,10 @@ class ExtraFields:
 
     def added(self, request: Request, fields: Mapping[str, str]) -> dict[str, str]:
         """The fields of the answer to `request`, with the common ones added."""
-        own = {"audit-id": _audit_id(request), "date": self.date()}
-        return {**_CACHE_CONTROL, **fields, **self._fixed, **own}
+        # The audit ID of a reverse proxy, or a new one.
+        given = request.headers.get("audit-id", "")
+        audit_id = given if _AUDIT_ID.fullmatch(given) else naming.new_uid()
+        return {**_CACHE_CONTROL, **fields, **self._fixed, "audit-id": audit_id, "date": self.date()}
 
     def date(self) -> str:
         """The value of `Date`, which every answer must have (RFC 9110 §6.6.1)."""
@@ -62,12 +64,6 @@ class ExtraFields:
         if second != self._second:
             self._second, self._date = second, formatdate(second, usegmt=True)
         return self._date
-
-
-def _audit_id(request: Request) -> str:
-    """The audit ID of a reverse proxy, or a new one."""
-    given = request.headers.get("audit-id", "")
-    return given if given and _AUDIT_ID.fullmatch(given) else naming.new_uid()
 
 
 def head(response: Response) -> bytes:

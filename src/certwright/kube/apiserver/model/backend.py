@@ -138,8 +138,7 @@ class Backend:
         if self.early is not None:
             self.early += events
         for event in events:
-            group, _, plural = event.row.key.bucket.rpartition("/")
-            definition = self.registry.by_resource(group, plural)
+            definition = self.registry.by_bucket(event.row.key.bucket)
             if definition is None:
                 continue
             try:
@@ -173,8 +172,7 @@ class Backend:
         """Report the stored rows of these buckets, by default of those that it observes, to an observer, as
         if they were written now."""
         for bucket in buckets or observer.observed_buckets or ():
-            group, _, plural = bucket.rpartition("/")
-            definition = self.registry.by_resource(group, plural)
+            definition = self.registry.by_bucket(bucket)
             if definition is not None:
                 for row in await self.rows(bucket):
                     observer.wrote(definition, row, None)

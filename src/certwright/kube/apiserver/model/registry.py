@@ -53,6 +53,11 @@ class Registry:
         """The definition of a resource in its preferred version."""
         return self._by_resource.get((group, plural))
 
+    def by_bucket(self, bucket: str) -> ResourceDefinition | None:
+        """The definition of the objects in a bucket, in its preferred version."""
+        group, _, plural = bucket.rpartition("/")
+        return self.by_resource(group, plural)
+
     def all(self) -> tuple[ResourceDefinition, ...]:
         """Every version of every resource: built-in ones first, then by the CRDs' names."""
         return self._all
