@@ -13,7 +13,7 @@ from certwright.kube.apiserver.auth.rbac import GROUP
 from certwright.kube.apiserver.server import ApiServer
 from certwright.kube.store.contract import Store
 from certwright.kube.util.clock import TestClock
-from certwright.kube.util.http_messages import Identity, Request, Response
+from certwright.kube.util.http_messages import Identity, Request, Response, close_stream
 from support.waiting import until
 
 Json = dict[str, Any]
@@ -84,7 +84,7 @@ class Stream:
 
     async def close(self) -> None:
         """Stop to watch."""
-        await self._chunks.aclose()  # type: ignore[attr-defined] # the contract of `Response.stream` has it
+        await close_stream(self._chunks)
 
 
 @dataclass(slots=True)

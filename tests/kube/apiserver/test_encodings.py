@@ -10,7 +10,7 @@ import yaml
 
 from certwright.kube.apiserver.protobuf import codec
 from certwright.kube.apiserver.protobuf.wire import Reading
-from certwright.kube.util.http_messages import Identity, Response
+from certwright.kube.util.http_messages import Identity, Response, close_stream
 from kube.apiserver.callers import CERTIFICATES, CONFIG_MAPS, SECRETS, Api, StartApi
 
 PROTOBUF = "application/vnd.kubernetes.protobuf"
@@ -182,7 +182,7 @@ async def test_a_watch_is_a_stream_of_frames(api: Api) -> None:
     [(kind, obj)] = frames(await anext(response.stream))
     assert (kind, obj["data"]) == ("MODIFIED", {"key": "y"})
     assert api.server.open_watches == 1
-    await response.stream.aclose()  # type: ignore[attr-defined] # the contract of `Response.stream` has it
+    await close_stream(response.stream)
     assert api.server.open_watches == 0
 
 
@@ -192,7 +192,7 @@ async def test_a_watch_of_metadata_serves_custom_kinds_too(api: Api) -> None:
     assert response.stream is not None
     [(kind, obj)] = frames(await anext(response.stream))
     assert (kind, obj["kind"], obj["metadata"]["name"]) == ("ADDED", "PartialObjectMetadata", "web")
-    await response.stream.aclose()  # type: ignore[attr-defined] # as above
+    await close_stream(response.stream)
 
 
 async def test_who_is_refused_is_told_in_protobuf(start_api: StartApi) -> None:
@@ -214,7 +214,7 @@ async def test_an_event_for_many_watchers_is_the_same_frame(api: Api) -> None:
     for watch in watches:
         assert watch.stream is not None
         chunks.add(await anext(watch.stream))
-        await watch.stream.aclose()  # type: ignore[attr-defined] # as above
+        await close_stream(watch.stream)
     assert len(chunks) == 1
 
 

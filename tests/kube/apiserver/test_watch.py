@@ -284,7 +284,7 @@ async def test_watchers_of_one_form_share_the_bytes(api: Api) -> None:
     chunks = [await anext(response.stream) for response in responses if response.stream is not None]
     assert chunks[0] is chunks[1]
     for response in responses:
-        await response.stream.aclose()  # type: ignore[union-attr] # a watch is a stream that can be closed
+        await close_stream(response.stream)
 
 
 async def push(response: Response) -> tuple[list[bytes], asyncio.Future[bytes]]:
