@@ -133,7 +133,6 @@ _CONSTANT = {
     "daemon.py",
     "encryption.py",
     "errors.py",
-    "progress.py",
 }
 _EXACT += r"|visible\("
 

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from certwright.cli.importing import objects, programs
-from certwright.cli.importing.model import LISTENER
+from certwright.cli.importing.files import LISTENER
 from certwright.kube.api import conditions
 from certwright.kube.api.core import SECRETS
 from certwright.kube.api.meta import Condition, ObjectMeta

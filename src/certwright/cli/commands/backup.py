@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import click
 
-from certwright.cli import daemon, etcd_flags, lazy
+from certwright.cli import daemon, lazy, server_flags
 from certwright.cli.access import DEFAULT_DATA_DIR
 from certwright.cli.errors import AlreadyReported, Failed, report_warning
 from certwright.cli.flags import directory, flag, flag_options, group, values_of
@@ -34,7 +34,7 @@ class StoreFlags:
         "Store of the objects, as for `certwright serve`.  [default: a file in DIR]",
         metavar="PATH|etcd://HOST:PORT[,…]",
     )
-    etcd: etcd_flags.EtcdFlags = group(etcd_flags.EtcdFlags)
+    etcd: server_flags.EtcdFlags = group(server_flags.EtcdFlags)
     encryption_key_file: Path | None = daemon.ENCRYPTION_KEY_FILE
 
     @property

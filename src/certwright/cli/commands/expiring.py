@@ -22,7 +22,7 @@ from certwright.kube.api.errors import Forbidden
 from certwright.kube.util.durations import parse_duration
 
 if TYPE_CHECKING:
-    from certwright.cli.inventory.records import Record
+    from certwright.cli.inventory import Record
     from certwright.kit.tls_scan import TlsAddress
 
 _DAYS = re.compile(r"([0-9]{1,6})(d|w)", re.ASCII)
@@ -123,16 +123,16 @@ async def command(
       certwright expiring --scan www.example.com@10.0.0.7:8443 --files /etc/nginx/ -o json
       certwright expiring -o prometheus > /var/lib/node_exporter/certificates.prom
     """
-    files = await asyncio.to_thread(lazy.inventory_sources.read_files, elsewhere.files)
+    files = await asyncio.to_thread(lazy.inventory.read_files, elsewhere.files)
     hosts, known = await asyncio.gather(
-        lazy.inventory_sources.scan_hosts(elsewhere.scan, timeout_s=elsewhere.timeout_s),
+        lazy.inventory.scan_hosts(elsewhere.scan, timeout_s=elsewhere.timeout_s),
         _of_the_server(server, elsewhere, all_namespaces=all_namespaces),
     )
     now = datetime.now(UTC)
-    records = lazy.inventory_records.linked([*known, *files.records, *hosts])
-    chosen = lazy.inventory_records.soonest_first(records, now, within)
+    records = lazy.inventory.linked([*known, *files.records, *hosts])
+    chosen = lazy.inventory.soonest_first(records, now, within)
     if chosen or output is not None:
-        echo(lazy.inventory_records.render(chosen, now, output))
+        echo(lazy.inventory.render(chosen, now, output))
     else:
         echo("no certificate was found" if within is None else "no certificate expires in that time")
     for record in known:
@@ -158,10 +158,10 @@ async def _of_the_server(
     async with session(server) as here:
         namespace = "" if all_namespaces else server.namespace or ""
         try:
-            records = await lazy.inventory_sources.read_cluster(here.client, namespace)
+            records = await lazy.inventory.read_cluster(here.client, namespace)
         except Forbidden as error:
             if namespace or all_namespaces:
                 raise
             report_warning(f"only namespace {here.namespace} is listed: {sentence(str(error))}")
-            records = await lazy.inventory_sources.read_cluster(here.client, here.namespace)
+            records = await lazy.inventory.read_cluster(here.client, here.namespace)
     return records

@@ -21,7 +21,7 @@ from certwright.kube.util.clock import SystemClock
 from certwright.kube.util.encoding import one_line
 
 if TYPE_CHECKING:
-    from certwright.cli.importing.model import Challenge, Installation
+    from certwright.cli.importing.files import Challenge, Installation
     from certwright.cli.importing.objects import Place, Plan
 
 _PATH = click.Path(path_type=Path)
@@ -107,7 +107,7 @@ def _parse_solver(value: str | None) -> Challenge | None:
     if value is None:
         return None
     try:
-        challenge: Challenge = lazy.import_model.parse_solver(value)
+        challenge: Challenge = lazy.import_files.parse_solver(value)
     except ValueError as error:
         raise click.BadParameter(str(error)) from error
     return challenge
@@ -140,7 +140,7 @@ class Acme:
         try:
             installation = read(datetime.now(UTC))
             bundle = b"" if self.ca_bundle is None else lazy.import_files.read_bytes(self.ca_bundle)
-        except lazy.import_model.CannotImport as error:
+        except lazy.import_files.CannotImport as error:
             raise Failed(str(error)) from error
         self._choose(installation)
         defaults = lazy.import_objects.AcmeDefaults(ca_bundle=bundle, solver=self.solver)
@@ -276,7 +276,7 @@ class Files:
             )
         try:
             return lazy.import_files.read_pair(self.cert, self.key, datetime.now(UTC))
-        except lazy.import_model.CannotImport as error:
+        except lazy.import_files.CannotImport as error:
             raise Failed(str(error)) from error
 
 

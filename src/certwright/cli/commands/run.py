@@ -1,4 +1,4 @@
-"""The lifecycle of `certwright run`: start, apply, show progress, and keep running until stopped."""
+"""`certwright run`: start, apply, show progress, export files, and keep running until stopped."""
 
 from __future__ import annotations
 
@@ -6,30 +6,43 @@ import asyncio
 import logging
 import shutil
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any, Protocol
 
 import click
 import msgspec
 
 from certwright import app
-from certwright.cli import daemon, lazy, progress, server_flags
+from certwright.cli import daemon, lazy, related, server_flags
 from certwright.cli.access import USER_AGENT
 from certwright.cli.applier import Applier
 from certwright.cli.commands.apply import apply_all
 from certwright.cli.commands.serve import announce
-from certwright.cli.diagnosis import OUR_GROUP
+from certwright.cli.diagnosis import (
+    OUR_GROUP,
+    Around,
+    Diagnosis,
+    condition,
+    diagnose,
+    issuer_ref,
+    issuer_words,
+)
 from certwright.cli.errors import AlreadyReported, Failed, report, report_error
 from certwright.cli.export_flags import DEFAULT_EXPORT, ExportFlags, export_options
 from certwright.cli.flags import DEFAULT_LISTEN, flag_options, is_free
-from certwright.cli.format import echo
+from certwright.cli.format import at, count, echo, lines_of, parse_time
 from certwright.cli.options import read_manifests, timeout_option
-from certwright.cli.overview import Mirror, Overview
+from certwright.kube.api.kinds import Kind
 from certwright.kube.api.manifests import Manifests
 from certwright.kube.api.meta import ObjectKey
+from certwright.kube.client.cache import revision_of
+from certwright.kube.client.informer import Informer
 from certwright.kube.client.rest import Client
 from certwright.kube.util.clock import Clock, SystemClock
+from certwright.kube.util.encoding import visible
+from certwright.kube.util.tasks import TaskSet
 
 
 @click.command(short_help="Serve, apply FILEs, issue and renew their certificates, export them as files.")
@@ -186,7 +199,7 @@ class Runner:
 
     async def _until_ready(self, overview: Overview, keys: list[ObjectKey], stop: daemon.Stop) -> bool:
         """Show the progress; returns whether all certificates became ready before the timeout or a signal."""
-        board = progress.board(terminal=self._terminal)
+        board = make_board(terminal=self._terminal)
         try:
             async with asyncio.timeout(self._options.timeout_s):
                 return await stop.unless_stopped(self._follow(overview, keys, board)) is not None
@@ -195,7 +208,7 @@ class Runner:
         finally:
             board.close()
 
-    async def _follow(self, overview: Overview, keys: list[ObjectKey], board: progress.Board) -> bool:
+    async def _follow(self, overview: Overview, keys: list[ObjectKey], board: Board) -> bool:
         """Show the progress until all are ready; then returns True."""
         while keys:
             await overview.mirror.changed.wait()
@@ -230,7 +243,7 @@ class Runner:
         rows = [row for key in keys if (row := overview.row(key)) is not None]
         if rows and not self._is_json:
             echo()
-            progress.print_table(rows, terminal=self._terminal)
+            print_table(rows, terminal=self._terminal)
         for key in keys:
             story = overview.story(key)
             if not story.ready:
@@ -262,3 +275,252 @@ def _called_as() -> str:
     if executable and Path(executable).resolve() == started.resolve():
         return "certwright"
     return str(started) if started.name == "certwright" else f"{sys.executable} -m certwright"
+
+
+_LEAVE_LINES = 6
+
+
+class Board(Protocol):
+    """Shows the diagnoses of certificates while they change."""
+
+    def show(self, stories: Mapping[ObjectKey, Diagnosis]) -> None:
+        """Show the current diagnoses."""
+
+    def say(self, line: str) -> None:
+        """Print a permanent line."""
+
+    def close(self) -> None:
+        """End the display."""
+
+
+class Lines:
+    """One line for every change: for logs, pipes and files."""
+
+    def __init__(self) -> None:
+        self._reported: dict[ObjectKey, str] = {}
+
+    def show(self, stories: Mapping[ObjectKey, Diagnosis]) -> None:
+        """Print the certificates whose diagnosis has changed."""
+        for key, story in stories.items():
+            if self._reported.get(key) != str(story):
+                self._reported[key] = str(story)
+                self.say(visible(f"{key}: {story}"))
+
+    def say(self, line: str) -> None:
+        """Print a line."""
+        report(line)
+
+    def close(self) -> None:
+        """Nothing to do."""
+
+
+class Live:
+    """A table that is redrawn in place, for a terminal."""
+
+    def __init__(self) -> None:
+        # rich costs 70 ms and 7 MB, spent only for a live table.
+        from rich.console import Console
+        from rich.live import Live as RichLive
+
+        self._console = Console()
+        self._live = RichLive(console=self._console, auto_refresh=False, transient=True)
+        self._live.start()
+
+    def show(self, stories: Mapping[ObjectKey, Diagnosis]) -> None:
+        """Draw the table: certificates that are not ready first, as many as fit into the window."""
+        from rich.table import Table
+        from rich.text import Text
+
+        order = sorted(stories.items(), key=lambda item: (item[1].ready, item[0]))
+        room = max(3, self._console.height - _LEAVE_LINES)
+        ready = sum(story.ready for story in stories.values())
+        table = Table(box=None, pad_edge=False, title_justify="left", title_style="bold")
+        table.title = f"{ready} of {count(len(stories), 'certificate')} ready"
+        longest = max((len(str(key)) for key in stories), default=0)
+        table.add_column("CERTIFICATE", no_wrap=True, min_width=min(longest, self._console.width // 2))
+        table.add_column("STATE", overflow="ellipsis", no_wrap=True)
+        for key, story in order[:room]:
+            style = "green" if story.ready else "yellow"
+            table.add_row(str(key), Text(visible(str(story)), style=style))
+        if len(order) > room:
+            table.add_row(f"and {len(order) - room} more", "")
+        self._live.update(table, refresh=True)
+
+    def say(self, line: str) -> None:
+        """Print a line above the table."""
+        self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+    def close(self) -> None:
+        """Remove the table."""
+        self._live.stop()
+
+
+def make_board(*, terminal: bool) -> Board:
+    """The board for standard output."""
+    return Live() if terminal else Lines()
+
+
+class Row(msgspec.Struct, frozen=True):
+    """One row of the final table."""
+
+    key: ObjectKey
+    ready: bool
+    issuer: str
+    not_after: str
+    renews_at: str
+    files: str
+
+
+_TITLES = ("NAME", "READY", "ISSUER", "NOT AFTER (UTC)", "RENEWS AT (UTC)", "FILES")
+
+
+def print_table(rows: Sequence[Row], *, terminal: bool) -> None:
+    """Print the final table: coloured on a terminal, plain elsewhere."""
+    cells = [
+        (str(r.key), "yes" if r.ready else "NO", r.issuer, r.not_after, r.renews_at, r.files) for r in rows
+    ]
+    lines = lines_of([_TITLES, *cells])
+    for line, row in zip(lines, [None, *rows], strict=True):
+        click.echo(_coloured(line, row) if terminal else line)
+
+
+def _coloured(line: str, row: Row | None) -> Any:
+    if row is None:
+        return click.style(line, bold=True)
+    return click.style(line, fg="green" if row.ready else "red")
+
+
+Json = dict[str, Any]
+_OWNER = "owner"
+
+
+def _owners(obj: Json) -> Iterable[str]:
+    return [owner.get("uid", "") for owner in obj["metadata"].get("ownerReferences") or []]
+
+
+class Mirror:
+    """Watches certificates, requests and issuers of one server, in all namespaces.
+
+    `changed` is set after any possible change; the caller that waits for it clears it.
+    """
+
+    def __init__(self, client: Client, clock: Clock) -> None:
+        self.changed = asyncio.Event()
+        self._tasks = TaskSet()
+        self._certificates = self._follow(client, related.CERTIFICATES, clock)
+        self._requests = self._follow(client, related.REQUESTS, clock)
+        self._issuers = self._follow(client, related.ISSUERS, clock)
+        self._cluster_issuers = self._follow(client, related.CLUSTER_ISSUERS, clock)
+
+    def _follow(self, client: Client, kind: Kind[Json], clock: Clock) -> Informer[Json]:
+        informer: Informer[Json] = Informer(client, kind, clock, indexers={_OWNER: _owners})
+        informer.add_handler(lambda _old, _new: self.changed.set())
+        self._tasks.start(informer.run(), name=f"mirror of {kind.plural}")
+        return informer
+
+    async def synced(self) -> None:
+        """Return when all informers are synced."""
+        for informer in (self._certificates, self._requests, self._issuers, self._cluster_issuers):
+            await informer.synced.wait()
+
+    def certificates(self) -> list[ObjectKey]:
+        """The existing certificates, by namespace and name."""
+        return sorted(self._certificates.cache.keys())
+
+    def around(self, key: ObjectKey) -> Around | None:
+        """A certificate and its related objects, without the Secret; None if it does not exist."""
+        certificate = self._certificates.cache.get(key)
+        if certificate is None:
+            return None
+        requests = self._requests.cache.by_index(_OWNER, certificate["metadata"].get("uid", ""))
+        request = related.current_request(certificate, requests)
+        ref = issuer_ref(certificate)
+        namesake = self._issuer(related.of_the_other_kind(ref), key.namespace)
+        return Around(certificate, self._issuer(ref, key.namespace), request, namesake=namesake)
+
+    def _issuer(self, ref: Mapping[str, str], namespace: str) -> Json | None:
+        if ref["group"] != OUR_GROUP:
+            return None
+        if ref["kind"] == "ClusterIssuer":
+            return self._cluster_issuers.cache.get(ObjectKey("", ref["name"]))
+        return self._issuers.cache.get(ObjectKey(namespace, ref["name"]))
+
+    async def close(self) -> None:
+        """Stop the informers."""
+        await self._tasks.close()
+
+
+class Overview:
+    """Reads the informers, and the names of the exported files."""
+
+    def __init__(self, mirror: Mirror, exports: app.Exports, clock: Clock) -> None:
+        self.mirror = mirror
+        self._exports = exports
+        self._clock = clock
+        self._applied: dict[ObjectKey, int] = {}
+
+    def expect(self, key: ObjectKey, revision: int) -> None:
+        """Ignore cached states of this certificate before this resourceVersion."""
+        self._applied[key] = revision
+
+    def story(self, key: ObjectKey) -> Diagnosis:
+        """The diagnosis of the certificate; not ready until its latest change has been processed."""
+        around = self.mirror.around(key)
+        if around is None or revision_of(around.certificate) < self._applied.get(key, 0):
+            return Diagnosis("does not exist" if around is None else "just changed")
+        story = diagnose(around, self._clock.now())
+        return (
+            Diagnosis("the change has not been processed yet") if story.ready and not _seen(around) else story
+        )
+
+    def outcome(self, key: ObjectKey) -> str:
+        """The diagnosis with absolute times, so that it changes only when something happened."""
+        around = self.mirror.around(key)
+        if around is None:
+            return "no longer exists"
+        status = around.certificate.get("status") or {}
+        story = diagnose(around, self._clock.now())
+        expires, renews = parse_time(status.get("notAfter")), parse_time(status.get("renewalTime"))
+        if not story.ready or condition(around.certificate, "Issuing") or expires is None:
+            return str(story)
+        tail = f", renews on {at(renews)}" if renews else ""
+        return f"revision {status.get('revision', 1)} is valid until {at(expires)}{tail}"
+
+    def folder(self, key: ObjectKey) -> Path | None:
+        """The folder of the certificate's files, once they exist."""
+        return self._exports.folder(key) if self._exports.names(key) else None
+
+    def has_dns_names(self, key: ObjectKey) -> bool:
+        """Whether the certificate is for a server."""
+        around = self.mirror.around(key)
+        return around is not None and bool((around.certificate.get("spec") or {}).get("dnsNames"))
+
+    def row(self, key: ObjectKey) -> Row | None:
+        """Its row of the final table; None if the certificate was deleted."""
+        around = self.mirror.around(key)
+        if around is None:
+            return None
+        status = around.certificate.get("status") or {}
+        return Row(
+            key=key,
+            ready=self.story(key).ready,
+            issuer=issuer_words(around.certificate),
+            not_after=_minute(status.get("notAfter")),
+            renews_at=_minute(status.get("renewalTime")),
+            files=self._files(key),
+        )
+
+    def _files(self, key: ObjectKey) -> str:
+        folder = self.folder(key)
+        return f"{folder}/{{{','.join(self._exports.names(key))}}}" if folder else ""
+
+
+def _seen(around: Around) -> bool:
+    """Whether the Ready condition is of the current generation of the certificate."""
+    seen = condition(around.certificate, "Ready").get("observedGeneration")
+    return seen is None or seen >= around.certificate["metadata"].get("generation", 0)
+
+
+def _minute(value: object) -> str:
+    moment = parse_time(value)
+    return at(moment).removesuffix(" UTC") if moment else ""

@@ -10,8 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from certwright.cli.importing.files import read_json, read_shell, read_text
-from certwright.cli.importing.model import CannotImport, Challenge
+from certwright.cli.importing.files import CannotImport, Challenge, read_json, read_shell, read_text
 
 Values = Mapping[str, str]
 _NAMED_KEY: Final = re.compile(

@@ -22,7 +22,7 @@ import msgspec
 from certwright.cli.diagnosis import condition
 from certwright.cli.errors import report_warning
 from certwright.cli.format import reference, sentence
-from certwright.cli.importing.model import Account, Challenge, Imported, Installation, Json, Pair
+from certwright.cli.importing.files import Account, Challenge, Imported, Installation, Json, Pair
 from certwright.cli.related import CERTIFICATES, CLUSTER_ISSUERS, ISSUERS, SECRETS, get_or_none
 from certwright.kube.api import core
 from certwright.kube.api.errors import ApiError, Unauthorized, Unreachable

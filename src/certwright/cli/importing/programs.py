@@ -20,15 +20,6 @@ from urllib.parse import urlsplit
 
 from certwright.cli.importing import dns_credentials
 from certwright.cli.importing.files import (
-    account_key,
-    days,
-    read_json,
-    read_pair,
-    read_shell,
-    read_text,
-    require_folder,
-)
-from certwright.cli.importing.model import (
     LISTENER,
     TLS_LISTENER,
     Account,
@@ -38,6 +29,13 @@ from certwright.cli.importing.model import (
     Installation,
     Json,
     Refusal,
+    account_key,
+    days,
+    read_json,
+    read_pair,
+    read_shell,
+    read_text,
+    require_folder,
     webroot,
 )
 from certwright.pki import keys
