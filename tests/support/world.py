@@ -125,10 +125,11 @@ class World:
         self.controllers: Controllers | None = None
         self.on_close: list[Callable[[], Awaitable[None]]] = []
 
-    async def start_server(self) -> None:
-        """Start the API server, with schemas that other worlds have compiled."""
+    async def start_server(self, *, has_definitions: bool) -> None:
+        """Start the API server, with schemas that other worlds have compiled. Where the store has our
+        definitions, to compare them would cost time in every test."""
         with compiled_schemas_shared():
-            await self.server.start(custom_resource_definitions())
+            await self.server.start([] if has_definitions else custom_resource_definitions())
 
     async def start_controllers(self, *, mine: Mine | None = None, **options: Any) -> Controllers:
         """Start (or start again, with empty caches) the controllers and wait until they are in step.
@@ -217,7 +218,7 @@ async def make_world(
     """
     world = World(store or await started_store("world", start_once), TestClock(START))
     try:
-        await world.start_server()
+        await world.start_server(has_definitions=store is None)
         if controllers:
             await world.start_controllers(**options)
         yield world
@@ -227,7 +228,7 @@ async def make_world(
 
 async def start_once(store: MemoryStore) -> None:
     world = World(store, TestClock(START))
-    await world.start_server()
+    await world.start_server(has_definitions=False)
     await world.settle()
     await world.close()
 
@@ -279,7 +280,7 @@ async def eventually(true: Callable[[], Awaitable[bool]], *, within_s: float = 6
 async def live_world(**options: Any) -> AsyncIterator[LiveWorld]:
     world = LiveWorld(await started_store("world", start_once), TestClock(START))
     try:
-        await world.start_server()
+        await world.start_server(has_definitions=True)
         await world.start_controllers(**options)
         yield world
     finally:
