@@ -216,7 +216,9 @@ class Updater:
     def run(self, manager: str, *, force: bool) -> Json:
         """The merged object. Raises `Conflicts` and `FieldsError`."""
         owners = self._managed_fields()
-        self._change(self.live).check_old(owned.entry.api_version for owned in owners.values())
+        Change(self.backend, self.call, self.live, self.live).check_old(
+            owned.entry.api_version for owned in owners.values()
+        )
         key = (manager, APPLY, "", self.call.route.subresource)
         check_typed(self.kind, self.config)
         merged = merge(self.kind, _plain(self.live), self.config)
@@ -234,7 +236,7 @@ class Updater:
         if last is not None and last.fields:
             merged = self._prune(merged, owners, last)
         # Changed fields belong to this manager only, removed ones to none.
-        change = self._change(merged)
+        change = Change(self.backend, self.call, self.live, merged)
         conflicts: list[FieldConflict] = []
         for name, owned in list(owners.items()):
             comparison = change.compare_at(owned.entry.api_version) if name != key else None
@@ -264,9 +266,6 @@ class Updater:
             if fields.touched:
                 owners[entry.key] = VersionedSet(entry, fields.touched)
         return owners
-
-    def _change(self, merged: Json) -> Change:
-        return managed.change_of(self.backend, self.call, self.live, merged)
 
     def _prune(self, merged: Json, owners: ManagedFields, last: VersionedSet) -> Json:
         """`merged` without fields that the applier no longer applies and no other manager owns."""

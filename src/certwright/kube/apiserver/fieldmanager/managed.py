@@ -9,7 +9,7 @@ structured-merge-diff `merge/update.go` (changes in other versions).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any, Final
 
@@ -38,9 +38,6 @@ from certwright.kube.apiserver.model.backend import Backend, Call
 from certwright.kube.apiserver.model.definitions import ResourceDefinition
 from certwright.kube.apiserver.model.objects import decode_json
 from certwright.kube.apiserver.requests.bodies import check_manager
-
-Compare = Callable[[ResourceDefinition, Json, Json], Comparison]
-"""Compares two objects of the version of a definition."""
 
 
 class NotConvertible(FieldsError):
@@ -91,16 +88,14 @@ def converted(
 
 
 class Change:
-    """A change of an object, compared once for each version."""
+    """The change of an object that a call makes, compared once for each version."""
 
-    def __init__(
-        self, backend: Backend, definition: ResourceDefinition, old: Json, new: Json, compare: Compare
-    ) -> None:
+    def __init__(self, backend: Backend, call: Call, old: Json, new: Json) -> None:
         self._backend = backend
-        self._definition = definition
+        self._definition = call.definition
+        self._subresource = call.route.subresource
         self._old = old
         self._new = new
-        self._compare = compare
         self._comparisons: dict[str, Comparison | None] = {}
 
     def check_old(self, api_versions: Iterable[str]) -> None:
@@ -121,7 +116,7 @@ class Change:
         if (there := in_version(self._backend, here, api_version)) is not None:
             old = converted(self._backend, there, here, self._old, "failed to convert old object: ")
             new = converted(self._backend, there, here, self._new, "failed to convert new object: ")
-            comparison = self._compare(there, old, new)
+            comparison = compare(there, old, new, subresource=self._subresource)
         self._comparisons[api_version] = comparison
         return comparison
 
@@ -182,7 +177,7 @@ def on_create(backend: Backend, call: Call, new: Json) -> None:
             check_typed(type_of(call.definition).child("status") or ATOMIC, new["status"])
         comparison = compare(call.definition, None, new)
         if base := read_sent(meta.get(MANAGED)):
-            change = change_of(backend, call, blank(call.definition), new)
+            change = Change(backend, call, blank(call.definition), new)
             entries = _updated(backend, call, base, change, comparison, manager)
             check_entries(call, new, entries)
         else:
@@ -214,7 +209,7 @@ def _brought_up_to_date(
         base = [entry for entry in base if type_in_version(backend, call.definition, entry.api_version)]
         kept = None
     if base:
-        change = change_of(backend, call, old, new)
+        change = Change(backend, call, old, new)
         change.check_old([entry.api_version for entry in base])
         own = change.compare_at(call.definition.api_version)
         if own is not None and (own.touched or own.removed):
@@ -225,16 +220,6 @@ def _brought_up_to_date(
     if is_sent:
         check_entries(call, new, base)
     return write_entries(base)
-
-
-def change_of(backend: Backend, call: Call, old: Json, new: Json) -> Change:
-    """The change that a call makes, in any version."""
-    subresource = call.route.subresource
-
-    def seen(there: ResourceDefinition, before: Json, after: Json) -> Comparison:
-        return compare(there, before, after, subresource=subresource)
-
-    return Change(backend, call.definition, old, new, seen)
 
 
 def _base(sent: Any, stored: msgspec.Raw | None) -> list[Entry] | None:

@@ -53,10 +53,9 @@ def _joined(items: list[str]) -> str:
     return ",".join(items) or _NONE
 
 
-def _first_few(items: list[str], separator: str = ",") -> str:
-    if len(items) > _SHOWN:
-        return f"{separator.join(items[:_SHOWN])} + {len(items) - _SHOWN} more..."
-    return separator.join(items)
+def _first_few(items: list[str]) -> str:
+    shown = ",".join(items[:_SHOWN])
+    return f"{shown} + {len(items) - _SHOWN} more..." if len(items) > _SHOWN else shown
 
 
 # --- Namespace, Secret, ConfigMap, ServiceAccount, Lease, CustomResourceDefinition ------------------------

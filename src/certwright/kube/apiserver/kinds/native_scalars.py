@@ -75,7 +75,6 @@ def _bytes(value: Any, path: Path) -> Any:
     return value
 
 
-_AS_WRITTEN = len("2006-01-02T15:04:05Z")
 _SECONDS = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:\d\d)", re.ASCII)
 _MICROS = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}(?:Z|[+-]\d\d:\d\d)", re.ASCII)
 
@@ -90,21 +89,10 @@ def _moment(value: str, pattern: re.Pattern[str]) -> datetime | None:
 
 
 def _time(value: Any, path: Path) -> Any:
-    utc_time = _in_utc(value) if type(value) is str else None
-    if utc_time is None:
-        raise Unreadable(f"{show_path(path)}: expected a time in RFC 3339, e.g. 2026-01-02T15:04:05Z")
-    return utc_time
-
-
-# Many objects contain the same times.
-@remembering(most=1024, longest=35)
-def _in_utc(value: str) -> str | None:
-    moment = _moment(value, _SECONDS)
+    moment = _moment(value, _SECONDS) if type(value) is str else None
     if moment is None:
-        return None
-    if len(value) == _AS_WRITTEN and value[-1] == "Z":
-        return value
-    return moment.strftime("%Y-%m-%dT%H:%M:%SZ").rjust(_AS_WRITTEN, "0")
+        raise Unreadable(f"{show_path(path)}: expected a time in RFC 3339, e.g. 2026-01-02T15:04:05Z")
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ").rjust(len("2006-01-02T15:04:05Z"), "0")
 
 
 def _micro_time(value: Any, path: Path) -> Any:
