@@ -36,23 +36,21 @@ TakeNumber = Callable[[Json, Any], None]
 
 
 class Message:
-    """The decoder of one message."""
+    """The decoder of one message: its fields by tag, those of a given length and the numbers."""
 
     def __init__(self, fields: tuple[Field, ...]) -> None:
-        self.numbers = {field.number: field for field in fields}
-        self.pieces: dict[int, tuple[Field, Take]] = {}
-        self.integers: dict[int, tuple[Field, TakeNumber]] = {}
-        self.doubles: dict[int, tuple[Field, TakeNumber]] = {}
+        self.names = {field.number: field.name for field in fields}
+        self.pieces: dict[int, Take] = {}
+        self.numbers: dict[int, TakeNumber] = {}
         self.missing: list[tuple[str, Callable[[], Any]]] = []
         for field in fields:
-            if field.type in _INTEGERS:
-                self.integers[field.number << 3 | VARINT] = (field, _number_taker(field))
+            tag = field.number << 3
+            if field.type in _NUMBERS:
+                self.numbers[tag | (FIXED64 if field.type == "float64" else VARINT)] = _number_taker(field)
                 if field.repeated:
-                    self.pieces[field.number << 3 | DELIMITED] = (field, _packed_taker(field))
-            elif field.type == "float64":
-                self.doubles[field.number << 3 | FIXED64] = (field, _number_taker(field))
+                    self.pieces[tag | DELIMITED] = _packed_taker(field)
             else:
-                self.pieces[field.number << 3 | DELIMITED] = (field, _piece_taker(field))
+                self.pieces[tag | DELIMITED] = _piece_taker(field)
             if field.inline:
                 self.missing += message(field.type).missing
             elif not field.omits_zero and not field.wraps_list:
@@ -65,11 +63,13 @@ def message(name: str) -> Message:
     return Message(UNIONS[name] if name in UNIONS else fields_of(name))
 
 
-_INTEGERS: dict[str, Callable[[int], Any]] = {
+_NUMBERS: dict[str, Callable[[Any], Any]] = {
     "bool": bool,
     "int32": lambda value: signed(value, 32),
     "int64": lambda value: signed(value, 64),
+    "float64": lambda value: int(value) if value.is_integer() and abs(value) < 1e15 else value,
 }
+"""The numbers as they are in JSON, from those on the wire."""
 
 
 def read_message(reading: Reading, pos: int, end: int, how: Message, into: Json, depth: int) -> None:
@@ -77,65 +77,37 @@ def read_message(reading: Reading, pos: int, end: int, how: Message, into: Json,
     reading.spend(pos)
     if depth > MAX_DEPTH:
         raise Malformed(pos, "it is nested too deeply")
-    data, pieces, integers = reading.data, how.pieces, how.integers
     while pos < end:
-        start, tag = pos, data[pos]
-        pos += 1
-        if tag > 0x7F:
-            tag, pos = reading.varint(start)
-        piece = pieces.get(tag)
-        if piece is None:
-            if (number := integers.get(tag)) is None:
-                pos = _read_other(reading, start, tag, pos, end, how, into)
-                continue
-            value, pos = data[pos], pos + 1
-            if value > 0x7F:
-                value, pos = reading.varint(pos - 1)
-            if pos > end:
-                raise _located(number[0], Malformed(start, "a number goes beyond the end of its message"))
-            number[1](into, value)
-            continue
-        size = data[pos]
-        if size > 0x7F:
-            size, pos = reading.varint(pos)
-        else:
-            pos += 1
-        stop = pos + size
+        start = pos
+        tag, pos = reading.varint(pos)
         try:
-            if stop > end:
-                raise Malformed(pos, f"a value of {size} bytes goes beyond the end of its message")
-            piece[1](reading, into, pos, stop, depth)
+            if (take := how.pieces.get(tag)) is not None:
+                begin, pos = reading.piece(pos, end)
+                take(reading, into, begin, pos, depth)
+            elif (take_number := how.numbers.get(tag)) is not None:
+                value, pos = reading.varint(pos) if tag & 7 == VARINT else _double(reading, pos)
+                if pos > end:
+                    raise Malformed(start, "a number goes beyond the end of its message")
+                take_number(into, value)
+            else:
+                unknown, pos = reading.tag(start)
+                if unknown.number in how.names:
+                    raise Malformed(start, f"it cannot be of wire type {unknown.wire}")
+                reading.spend(start)
+                pos = reading.skip(unknown, pos, end)
         except Malformed as error:
-            error.within(piece[0].name)
+            error.within(how.names.get(tag >> 3, ""))
             raise
-        pos = stop
     for name, make in how.missing:
         if name not in into:
             into[name] = make()
 
 
-def _read_other(reading: Reading, start: int, tag: int, pos: int, end: int, how: Message, into: Json) -> int:
-    """Read a double, or skip an unknown field; returns where it ends. Raises `Malformed`."""
-    if (number := how.doubles.get(tag)) is None:
-        parsed, pos = reading.tag(start)
-        if known := how.numbers.get(parsed.number):
-            raise _located(known, Malformed(start, f"it cannot be of wire type {parsed.wire}"))
-        reading.spend(start)
-        return reading.skip(parsed, pos, end)
-    field, take = number
-    if pos + 8 > end:
-        raise _located(field, Malformed(start, "a number goes beyond the end of its message"))
+def _double(reading: Reading, pos: int) -> tuple[float, int]:
     value: float = struct.unpack_from("<d", reading.data, pos)[0]
     if not math.isfinite(value):
-        raise _located(field, Malformed(start, "JSON has no such number"))
-    take(into, int(value) if value.is_integer() and abs(value) < 1e15 else value)
-    return pos + 8
-
-
-def _located(field: Field, error: Malformed) -> Malformed:
-    """The error, in that field."""
-    error.within(field.name)
-    return error
+        raise Malformed(pos, "JSON has no such number")
+    return value, pos + 8
 
 
 def _zero(field: Field) -> Callable[[], Any]:
@@ -149,12 +121,8 @@ def _zero(field: Field) -> Callable[[], Any]:
     return lambda: value
 
 
-def _same(value: float) -> float:
-    return value
-
-
 def _number_taker(field: Field) -> TakeNumber:
-    name, convert = field.name, _INTEGERS.get(field.type, _same)
+    name, convert = field.name, _NUMBERS[field.type]
     if field.repeated:
         return lambda into, value: into.setdefault(name, []).append(convert(value))
     if not field.omits_zero or field.pointer:

@@ -84,7 +84,7 @@ class Reading:
         """Where a length-delimited field begins and ends. Raises `Malformed`."""
         size, begin = self.varint(pos)
         if begin + size > end:
-            raise Malformed(pos, f"a value of {size} bytes goes beyond the end of its message")
+            raise Malformed(begin, f"a value of {size} bytes goes beyond the end of its message")
         return begin, begin + size
 
     def skip(self, tag: Tag, pos: int, end: int) -> int:

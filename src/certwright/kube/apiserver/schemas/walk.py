@@ -97,7 +97,8 @@ def _compile_object(schema: Schema, *, root: bool, defaults: bool) -> Walk:
     }
     children.update(dict.fromkeys(special, _leave))
     # Of values without a property of their own; `true` and `false` keep the keys, and prune these values.
-    others, make_other, drops_other_nulls = _leave if extra is None else _empty, None, False
+    others: Walk = _leave if extra is None else _empty
+    make_other, drops_other_nulls = None, False
     if isinstance(extra, Mapping):
         others, drops_other_nulls = _compile_child(extra, defaults=defaults), not extra.get("nullable")
         make_other = _default(extra) if defaults and drops_other_nulls else None
