@@ -45,13 +45,6 @@ spec: {secretName: web-tls, dnsNames: [web.example.test], issuerRef: {name: nobo
 """
 
 
-@pytest.mark.parametrize("name", ["", "No_Namespace", "a" * 64, "-a", "a.b"])
-def test_the_namespace_of_cluster_issuers_must_be_one(name: str) -> None:
-    result = CliRunner().invoke(program, ["serve", "--cluster-resource-namespace", name])
-    assert result.exit_code == 2
-    assert f"{name!r} is not a namespace: a name has at most 63 lower-case letters" in result.stderr
-
-
 def test_serve_says_one_line_when_it_is_ready_and_ends_on_a_signal(start: Start, tmp_path: Path) -> None:
     process = start("serve", "--listen", "127.0.0.1:0")
     line = process.line()
@@ -90,6 +83,19 @@ def test_a_port_in_use_is_told(start: Start) -> None:
         (["--store", "objects"], "error: --store objects: not a path; write ./objects for a file of that"),
         (["--controllers", "no-such"], "no-such"),
         (["--feature-gates", "X=true"], "error: --feature-gates: unrecognized feature gate: X; there are"),
+        (["--store", "etcd://h:1/path"], "without paths"),
+        (["--store", "etcds://h:1", "--etcd-certfile", "f"], "go together"),
+        (["--store", "etcd://h:1", "--etcd-cafile", "f"], "etcds://"),
+        (["--store", "etcd://h:1", "--etcd-user", "u"], "--etcd-password-file"),
+        (["--etcd-user", "u"], "need --store etcd://"),
+        (["--dns01-recursive-nameservers", "192.0.2.1:dns"], "--dns01-recursive-nameservers: "),
+        (["--dns01-recursive-nameservers", "https://a:b@1.1.1.1/"], "contains a user name or a password"),
+        (
+            ["--acme-http01-solver-nameservers", "https://1.1.1.1/"],
+            "only --dns01-recursive-nameservers may name",
+        ),
+        (["--acme-http01-solver-nameservers", "1.1.1.1,:53"], "--acme-http01-solver-nameservers: "),
+        (["--tlsalpn01-backend", "127.0.0.1:1"], "it needs --tlsalpn01-listen"),
     ],
 )
 def test_what_cannot_work_is_told_in_one_sentence(

@@ -98,24 +98,6 @@ def test_a_directory_of_another_store_is_refused(start: Start, etcd: Etcd, tmp_p
     assert "pki/ca.crt is not the one that the servers on this store share" in refused.err
 
 
-@pytest.mark.parametrize(
-    ("flags", "words"),
-    [
-        (["--store", "etcd://"], "one member at least"),
-        (["--store", "etcd://h:1/path"], "without paths"),
-        (["--store", "etcds://h:1", "--etcd-certfile", "f"], "go together"),
-        (["--store", "etcd://h:1", "--etcd-cafile", "f"], "etcds://"),
-        (["--store", "etcd://h:1", "--etcd-user", "u"], "--etcd-password-file"),
-        (["--etcd-user", "u"], "need --store etcd://"),
-        (["--store", "etcd://h:1", "--etcd-prefix", "/"], "e.g. /certwright"),
-    ],
-)
-def test_what_makes_no_sense_is_told(start: Start, flags: list[str], words: str) -> None:
-    outcome = start("serve", "--listen", "127.0.0.1:0", *flags).rest()
-    assert outcome.status in (1, 2)
-    assert words in outcome.err
-
-
 _IMPATIENT = """
 import functools, runpy
 from certwright.kube.store.etcd import client

@@ -16,12 +16,10 @@ from pathlib import Path
 import click
 import pytest
 import trustme
-from click.testing import CliRunner
 
 from certwright import app
 from certwright.cli import acme_flags, metrics_flags
 from certwright.cli.flags import flags_of, single
-from certwright.cli.main import program
 from certwright.controllers.acme.listeners import CannotListen, open_listeners
 from certwright.pki.certificates import read_chain
 from cli.calls import EXAMPLES, PATIENT, Start, serve
@@ -74,44 +72,6 @@ def test_a_listener_whose_port_is_taken_is_told(start: Start, flag: str) -> None
     assert outcome.status == 1
     assert outcome.err.startswith(f"error: {flag}: cannot listen on {where}: ")
     assert "stop the program that has it, or choose another address" in outcome.err
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (("--http01-listen", "80"), "is not HOST:PORT, e.g. :80"),
-        (("--tlsalpn01-listen", "::1:443"), "write an IPv6 address in brackets"),
-        (("--max-concurrent-challenges", "0"), "0 is not in the range x>=1"),
-        (("--dns01-check-retry-period", "soon"), "soon"),
-        (("--acme-http01-solver-extra-labels", "team"), "'team' is not a label; write e.g. team=web"),
-        (("--acme-http01-solver-extra-labels", "a=b c"), "a valid label must be"),
-    ],
-)
-def test_flags_without_sense_are_refused(words: tuple[str, str], message: str) -> None:
-    outcome = CliRunner().invoke(program, ["serve", *words], prog_name="certwright")
-    assert outcome.exit_code == 2
-    assert message in outcome.stderr
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (("--dns01-recursive-nameservers", "192.0.2.1:dns"), "--dns01-recursive-nameservers: "),
-        (("--dns01-recursive-nameservers", "https://a:b@1.1.1.1/"), "contains a user name or a password"),
-        (
-            ("--acme-http01-solver-nameservers", "https://1.1.1.1/"),
-            "only --dns01-recursive-nameservers may name",
-        ),
-        (("--acme-http01-solver-nameservers", "1.1.1.1,:53"), "--acme-http01-solver-nameservers: "),
-        (("--tlsalpn01-backend", "127.0.0.1:1"), "it needs --tlsalpn01-listen"),
-    ],
-)
-def test_settings_without_sense_are_told_at_the_start(
-    start: Start, words: tuple[str, str], message: str
-) -> None:
-    outcome = start("serve", "--listen", "127.0.0.1:0", *words).rest()
-    assert outcome.status == 1
-    assert message in outcome.err
 
 
 def test_an_idle_process_loads_no_library_for_servers_elsewhere_nor_for_rules() -> None:
@@ -262,19 +222,6 @@ def test_clients_are_told_whether_the_server_is_fair(
     assert (MARK in headers) is (not words)
 
 
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        (("--max-requests-inflight", "0"), "must be above 0, unless --enable-priority-and-fairness=false"),
-        (("--max-mutating-requests-inflight", "-1"), "-1 is not in the range x>=0"),
-    ],
-)
-def test_a_bound_that_answers_nobody_is_refused(start: Start, words: tuple[str, ...], sentence: str) -> None:
-    outcome = start("serve", "--listen", "127.0.0.1:0", *words).rest()
-    assert outcome.status != 0
-    assert sentence in outcome.err
-
-
 def test_serve_may_have_more_connections_than_the_shell_allows_at_first(tmp_path: Path) -> None:
     words = ("serve", "--listen", "127.0.0.1:0", "--store", "memory", "--controllers", "")
     with subprocess.Popen(
@@ -300,7 +247,6 @@ CA_FLAGS = (
     *("--metrics-dynamic-serving-ca-secret-name", "metrics-ca"),
     *("--metrics-dynamic-serving-dns-names", "metrics.example.org"),
 )
-FILES = ("--metrics-tls-cert-file=a", "--metrics-tls-private-key-file=b")
 LISTEN = ("--metrics-listen-address", "127.0.0.1:0")
 
 
@@ -345,28 +291,6 @@ def test_curl_reads_them_with_the_ca_in_the_secret_and_with_that_of_the_files(
     assert curl(*trusting, "--tls-max", "1.2", url).returncode == 35  # CURLE_SSL_CONNECT_ERROR
     controllers.end()
     server.end()
-
-
-@pytest.mark.parametrize(
-    ("flags", "words"),
-    [
-        ((*LISTEN, FILES[0]), "need each other"),
-        ((*LISTEN, FILES[1]), "need each other"),
-        ((*LISTEN, *CA_FLAGS[:4]), "--metrics-dynamic-serving-dns-names need each other"),
-        ((*LISTEN, *CA_FLAGS, *FILES), "exclude each other"),
-        (FILES, "a certificate for metrics needs --metrics-listen-address"),
-        ((*FILES, "--metrics-listen-address=0"), "needs --metrics-listen-address"),
-        (("--metrics-tls-min-version=VersionTLS10",), "write VersionTLS12 or VersionTLS13"),
-        (("--metrics-tls-cipher-suites=TLS_RSA_WITH_RC4_128_SHA",), "is not supported; known are TLS_ECDHE_"),
-        (("--metrics-dynamic-serving-leaf-duration=5s",), "is not between 1m and 8760h"),
-        (("--metrics-dynamic-serving-leaf-duration=9000h",), "is not between 1m and 8760h"),
-        (("--metrics-dynamic-serving-dns-names=a_b c",), "is neither a DNS name nor an IP address"),
-    ],
-)
-def test_flags_of_metrics_without_sense_are_refused(flags: tuple[str, ...], words: str) -> None:
-    outcome = CliRunner().invoke(program, ["controllers", *flags], prog_name="certwright")
-    assert outcome.exit_code == 2
-    assert words in outcome.stderr
 
 
 def test_every_cipher_suite_is_known_to_openssl() -> None:

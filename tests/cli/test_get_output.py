@@ -98,23 +98,6 @@ def test_get_shows_dates_and_what_the_user_wants(cli: Cli, namespace: str) -> No
     assert cli("get", "cert", "late", "soon", *here).out.count("NOT AFTER") == 1
 
 
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        (["-o", "jsonpath={.a"], "a brace without its partner"),
-        (["-o", "custom-columns=A"], "'A' is not HEADER:PATH"),
-        (["--sort-by", ".a["], "is not understood"),
-        (["--sort-by", "{.a"], "a brace without its partner"),
-        (["--sort-by", ".a", "-w"], "leave out --watch"),
-        (["-o", "json", "--show-labels"], "leave out -o"),
-    ],
-)
-def test_wrong_use(cli: Cli, words: list[str], sentence: str) -> None:
-    outcome = cli("get", "cert", *words)
-    assert outcome.status == 2
-    assert sentence in outcome.err
-
-
 def test_diffs_come_in_the_order_of_the_documents(cli: Cli, namespace: str) -> None:
     names = [f"m{i}" for i in range(25)]
     documents = [f"apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}}}\n" for name in names]

@@ -19,6 +19,13 @@ from certwright.kube.client import kubeconfig
 from cli.calls import Process, Start
 from house.reference.environment import STATUSES
 
+LISTEN = ("--metrics-listen-address", "127.0.0.1:0")
+FILES = ("--metrics-tls-cert-file=a", "--metrics-tls-private-key-file=b")
+CA_FLAGS = (
+    "--metrics-dynamic-serving-ca-secret-namespace=kube-system",
+    "--metrics-dynamic-serving-ca-secret-name=metrics-ca",
+    "--metrics-dynamic-serving-dns-names=metrics.example.org",
+)
 NAMES = [(name, short) for section in COMMANDS.values() for name, short in section.items()]
 
 
@@ -120,6 +127,66 @@ def test_help_works_for_every_command(path: str) -> None:
         (["controllers", "--enable-certificate-owner-ref=perhaps"], "'perhaps' is neither true nor false"),
         (["get", "cert", "-n", ""], "is empty; leave the option out, or name a namespace"),
         (["--wrong"], "No such option"),
+        (["serve", "--store", "etcd://h:1", "--etcd-prefix", "/"], "e.g. /certwright"),
+        (
+            ["serve", "--max-requests-inflight", "0"],
+            "must be above 0, unless --enable-priority-and-fairness=false",
+        ),
+        (["serve", "--max-mutating-requests-inflight", "-1"], "-1 is not in the range x>=0"),
+        (["get", "cert", "-o", "jsonpath={.a"], "a brace without its partner"),
+        (["get", "cert", "-o", "custom-columns=A"], "'A' is not HEADER:PATH"),
+        (["get", "cert", "--sort-by", ".a["], "is not understood"),
+        (["get", "cert", "--sort-by", "{.a"], "a brace without its partner"),
+        (["get", "cert", "--sort-by", ".a", "-w"], "leave out --watch"),
+        (["get", "cert", "-o", "json", "--show-labels"], "leave out -o"),
+        (
+            ["user", "create", "Bob", "--role", "view", "--kubeconfig", "x"],
+            "'Bob' is not a name: write lower-case letters",
+        ),
+        (["user", "create", "bob", "--role", "root", "--kubeconfig", "x"], "'root' is not one of"),
+        (
+            ["user", "create", "bob", "--role", "view", "--for", "5m", "--kubeconfig", "x"],
+            "a token is valid for 10m at least",
+        ),
+        (
+            ["user", "create", "bob", "--role", "cluster-admin", "-n", "shop", "--kubeconfig", "x"],
+            "applies to all namespaces",
+        ),
+        (
+            ["user", "create", "bob", "--role", "edit", "-n", "certwright-users", "--kubeconfig", "x"],
+            "would give the user the tokens of all users",
+        ),
+        (["serve", "--http01-listen", "80"], "is not HOST:PORT, e.g. :80"),
+        (["serve", "--tlsalpn01-listen", "::1:443"], "write an IPv6 address in brackets"),
+        (["serve", "--max-concurrent-challenges", "0"], "0 is not in the range x>=1"),
+        (["serve", "--dns01-check-retry-period", "soon"], "soon"),
+        (
+            ["serve", "--acme-http01-solver-extra-labels", "team"],
+            "'team' is not a label; write e.g. team=web",
+        ),
+        (["serve", "--acme-http01-solver-extra-labels", "a=b c"], "a valid label must be"),
+        (["controllers", *LISTEN, FILES[0]], "need each other"),
+        (["controllers", *LISTEN, FILES[1]], "need each other"),
+        (["controllers", *LISTEN, *CA_FLAGS[:2]], "--metrics-dynamic-serving-dns-names need each other"),
+        (["controllers", *LISTEN, *CA_FLAGS, *FILES], "exclude each other"),
+        (["controllers", *FILES], "a certificate for metrics needs --metrics-listen-address"),
+        (["controllers", *FILES, "--metrics-listen-address=0"], "needs --metrics-listen-address"),
+        (["controllers", "--metrics-tls-min-version=VersionTLS10"], "write VersionTLS12 or VersionTLS13"),
+        (
+            ["controllers", "--metrics-tls-cipher-suites=TLS_RSA_WITH_RC4_128_SHA"],
+            "is not supported; known are TLS_ECDHE_",
+        ),
+        (["controllers", "--metrics-dynamic-serving-leaf-duration=5s"], "is not between 1m and 8760h"),
+        (["controllers", "--metrics-dynamic-serving-leaf-duration=9000h"], "is not between 1m and 8760h"),
+        (
+            ["controllers", "--metrics-dynamic-serving-dns-names=a_b c"],
+            "is neither a DNS name nor an IP address",
+        ),
+        (["serve", "--cluster-resource-namespace", ""], "'' is not a namespace: a name has at most 63 lower"),
+        (["serve", "--cluster-resource-namespace", "No_Namespace"], "'No_Namespace' is not a namespace"),
+        (["serve", "--cluster-resource-namespace", "a" * 64], "is not a namespace: a name has at most 63"),
+        (["serve", "--cluster-resource-namespace=-a"], "'-a' is not a namespace"),
+        (["serve", "--cluster-resource-namespace", "a.b"], "'a.b' is not a namespace"),
     ],
 )
 def test_wrong_use_is_told_in_a_sentence_with_exit_status_2(

@@ -62,23 +62,6 @@ def test_the_rights_can_be_those_of_one_namespace(cli: Cli, namespace: str, tmp_
     assert cli("get", "serviceaccounts", "-n", "certwright-users", "--kubeconfig", str(editor)).status == 1
 
 
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        (("Bob", "--role", "view"), "'Bob' is not a name: write lower-case letters"),
-        (("bob", "--role", "root"), "'root' is not one of"),
-        (("bob", "--role", "view", "--for", "5m"), "a token is valid for 10m at least"),
-        (("bob", "--role", "cluster-admin", "-n", "shop"), "applies to all namespaces"),
-        (("bob", "--role", "edit", "-n", "certwright-users"), "would give the user the tokens of all users"),
-    ],
-)
-def test_what_cannot_be_created_is_refused(
-    cli: Cli, tmp_path: Path, words: tuple[str, ...], sentence: str
-) -> None:
-    outcome = cli("user", "create", *words, "--kubeconfig", str(tmp_path / "x"))
-    assert (outcome.status, sentence in outcome.err) == (2, True), outcome.err
-
-
 @pytest.mark.parametrize(("role", "warns"), [("view", False), ("edit", True), ("admin", True)])
 def test_a_role_that_reaches_the_tokens_of_others_is_a_warning(
     cli: Cli, namespace: str, tmp_path: Path, role: str, warns: bool
