@@ -28,7 +28,7 @@ from certwright.kube.apiserver.verbs.shaping import (
     refuse_body,
     warn,
 )
-from certwright.kube.store.contract import Exists, Key, Row
+from certwright.kube.store.contract import Exists, Row
 from certwright.kube.util.http_messages import Response
 
 _log = logging.getLogger(__name__)
@@ -162,7 +162,8 @@ async def _store_renamed(backend: Backend, call: Call, obj: Json, taken: ApiErro
         )  # fmt: skip
         call.retries += 1
         _generate_name(backend, meta)
-        if looks_ahead and (current := await backend.store.latest(_key(call, meta))) is not None:
+        key = call.key._replace(name=meta["name"])
+        if looks_ahead and (current := await backend.store.latest(key)) is not None:
             taken = _taken(definition, meta, current)
             continue
         await offload.run(call, validate_again)
@@ -193,17 +194,12 @@ def _taken(definition: ResourceDefinition, meta: Json, current: Row) -> AlreadyE
     return error
 
 
-def _key(call: Call, meta: Json) -> Key:
-    definition = call.definition
-    return Key(definition.bucket, call.route.namespace if definition.namespaced else "", meta["name"])
-
-
 async def _store_new(backend: Backend, call: Call, obj: Json) -> Row:
     """Validate and store. Raises `AlreadyExists` where the name is taken, and what admission raises."""
     await backend.admission.validate(call, obj, None, operation="CREATE")
     if call.definition.custom:
         call.definition.schema.complete(obj)
-    key = _key(call, obj["metadata"])
+    key = call.key._replace(name=obj["metadata"]["name"])
     if call.dry_run:
         if (current := await backend.store.latest(key)) is not None:
             raise _taken(call.definition, obj["metadata"], current)
