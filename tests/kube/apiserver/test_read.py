@@ -9,7 +9,6 @@ import msgspec
 import pytest
 
 from certwright.kube.apiserver.model.backend import CHUNK
-from certwright.kube.store.contract import Unavailable as StoreUnavailable
 from certwright.kube.store.memory import MemoryStore
 from kube.apiserver.callers import (
     CERTIFICATES,
@@ -529,50 +528,6 @@ async def test_representations(api: Api, accept: str, status: int) -> None:
     assert answer.status == status
     if status == 406:
         assert answer.message.startswith("only the following media types are accepted: application/json")
-
-
-async def test_head_and_health(api: Api) -> None:
-    for path in ("/healthz", "/livez", "/livez/ping", "/readyz", "/readyz/etcd", "/readyz/shutdown"):
-        response = await api.raw("HEAD", path)
-        assert (response.status, response.body) == (200, b"ok")
-    assert (await api.raw("GET", "/livez/nonsense")).status == 404
-    await api.server.close()
-    stopping = await api.raw("GET", "/readyz")
-    assert (stopping.status, stopping.body.decode().splitlines()) == (
-        500,
-        [
-            "[+]ping ok",
-            "[+]log ok",
-            "[+]etcd ok",
-            "[+]etcd-readiness ok",
-            "[+]informer-sync ok",
-            "[-]shutdown failed: reason withheld",
-            "readyz check failed",
-        ],
-    )
-    assert (await api.raw("GET", "/readyz/shutdown")).status == 500
-    assert (await api.raw("GET", "/readyz?exclude=shutdown")).status == 200
-    assert (await api.raw("GET", "/livez")).status == 200
-
-
-async def test_health_check_by_check(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    verbose = await api.raw("GET", "/livez?verbose&exclude=log&exclude=nonsense")
-    assert verbose.body.decode().splitlines() == [
-        "[+]ping ok",
-        "[+]log excluded: ok",
-        "[+]etcd ok",
-        'warn: some health checks cannot be excluded: no matches for "nonsense"',
-        "livez check passed",
-    ]
-
-    async def broken(*_: object) -> None:
-        raise StoreUnavailable("the disk is full")
-
-    monkeypatch.setattr(api.store, "get", broken)
-    sick = await api.raw("GET", "/livez")
-    assert (sick.status, b"[-]etcd failed: reason withheld" in sick.body) == (500, True)
-    response = await api.raw("GET", "/livez/etcd")
-    assert (response.status, response.body) == (500, b"internal server error: the disk is full\n")
 
 
 async def test_an_unforeseen_failure_tells_the_log_only(
