@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from certwright.kube.apiserver.base.schema_common import EMBEDDED, PRESERVE
 from certwright.kube.apiserver.model.definitions import ResourceDefinition
+from certwright.kube.apiserver.schemas import structural
 
 Schema = Mapping[str, Any]
 
@@ -80,11 +81,15 @@ _SCALARS: Final = {"integer": NUMERIC, "number": NUMERIC, "boolean": BOOLEAN}
 _EMBEDDED_FIELDS: Final = {"apiVersion": STRING, "kind": STRING, "metadata": OBJECT_META}
 
 
-@lru_cache(maxsize=256)
 def type_of(definition: ResourceDefinition) -> Type:
     """The type of a kind's complete objects. Metadata is the same for all, whatever the schema contains for
     it."""
-    made = _compile({"type": "object", **definition.schema.openapi}, preserve=False)
+    return _type_of_schema(definition.schema)
+
+
+@lru_cache(maxsize=256)
+def _type_of_schema(schema: structural.Schema) -> Type:
+    made = _compile({"type": "object", **schema.openapi}, preserve=False)
     made.fields = made.fields | _EMBEDDED_FIELDS
     return made
 
