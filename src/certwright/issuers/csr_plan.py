@@ -5,8 +5,7 @@
 
 from __future__ import annotations
 
-from msgspec import convert
-
+from certwright.kube.util.decoders import convert
 from certwright.pki.csr import CsrPlan
 from certwright.pki.names import NO_SUBJECT, Subject
 from certwright.pki.sans import NameConstraints, NameSet, OtherName
@@ -17,7 +16,7 @@ def csr_plan(spec: CertificateSpec) -> CsrPlan:
     """The content of the signing request for that spec."""
     constraints = spec.name_constraints
     return CsrPlan(
-        subject=convert(spec.subject, Subject, from_attributes=True) if spec.subject else NO_SUBJECT,
+        subject=convert(spec.subject, Subject) if spec.subject else NO_SUBJECT,
         common_name=spec.common_name,
         literal_subject=spec.literal_subject,
         dns_names=spec.dns_names,
@@ -40,4 +39,4 @@ def csr_plan(spec: CertificateSpec) -> CsrPlan:
 
 
 def _names(item: NameConstraintItem | None) -> NameSet | None:
-    return None if item is None or item.is_empty else convert(item, NameSet, from_attributes=True)
+    return None if item is None or item.is_empty else convert(item, NameSet)

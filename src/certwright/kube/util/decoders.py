@@ -63,10 +63,10 @@ def decoded_or_none(decoder: msgspec.json.Decoder[T], content: bytes | msgspec.R
 
 
 def convert(value: Any, type_: type[T]) -> T:
-    """JSON values as a `type_`. Raises `msgspec.ValidationError`."""
+    """JSON values, or an object with the same attributes, as a `type_`. Raises `msgspec.ValidationError`."""
     if type_ not in _json:
         json_decoder(type_)
-    return msgspec.convert(value, type_)
+    return msgspec.convert(value, type_, from_attributes=True)
 
 
 def protobuf_messages(package: str, tables: Mapping[str, str], *, syntax: str = "proto3") -> dict[str, Any]:
