@@ -208,12 +208,6 @@ class Memories:
         """Replace the memory of the Order."""
         self._memories[order.metadata.key] = memory
 
-    def clear_failures(self, order: Order) -> None:
-        """End the row of failures: the last request to the CA has succeeded."""
-        memory = self._memories.get(order.metadata.key)
-        if memory is not None and memory.failures:
-            self.keep(order, replace(memory, failures=0))
-
     def forget(self, key: ObjectKey) -> None:
         """Remove the memory of the Order of that name."""
         self._memories.pop(key, None)

@@ -211,7 +211,9 @@ class OrderReconciler:
             # The pass may have written the order's URL.
             order = self._orders.cache.get(order.metadata.key) or order
             return await self._failed(order, issuer, error, asked_at)
-        self._memories.clear_failures(order)
+        order = self._orders.cache.get(order.metadata.key) or order
+        if not order.status.is_final and (memory := self._memory(order)).failures:
+            self._memories.keep(order, replace(memory, failures=0))
         return result
 
     async def _issue(self, order: Order, issuer: ResolvedIssuer) -> Result | Wait:
@@ -398,13 +400,13 @@ class OrderReconciler:
             found = await order_requests.fetch_authorizations(
                 issuer.client, order.spec, current.authorizations or former
             )
+            missing = names_of_spec(order.spec) - {
+                canonical(kind, full_name(item)) for item in found for kind in ("dns", "ip")
+            }
             omitted = tuple(item for item in found if item.url not in former)
             if current.status == "pending" and omitted:
                 # The CA's answer to the new order did not list them.
                 return await self._prove_omitted(order, issuer, omitted)
-            missing = names_of_spec(order.spec) - {
-                canonical(kind, full_name(item)) for item in found for kind in ("dns", "ip")
-            }
             waiting = [item for item in found if item.initial_state != "valid"]
             unproven = ", ".join(
                 f"{full_name(item)} is {item.initial_state or 'unknown'}" for item in waiting[:_MOST_REASONS]
