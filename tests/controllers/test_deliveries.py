@@ -20,7 +20,7 @@ import pytest
 
 from certwright.controllers import wiring
 from certwright.controllers.deliveries.permissions import DeliveryOptions, Root
-from certwright.controllers.deliveries.reconcile import Tools
+from certwright.controllers.deliveries.reconcile import DeliveryReconciler
 from certwright.kit.tls_scan import TlsAddress
 from certwright.kube.api.core import SECRETS, Secret, SecretMeta
 from certwright.kube.api.errors import ApiError
@@ -434,7 +434,8 @@ async def test_a_server_that_reloads_is_no_problem_for_three_seconds(
     async def present(_address: TlsAddress) -> bytes:
         return presented
 
-    monkeypatch.setattr(wiring, "Tools", partial(Tools, probe=present))
+    reconciler = partial(DeliveryReconciler, probe=present)
+    monkeypatch.setattr(wiring, "DeliveryReconciler", reconciler)
     async with delivering(tmp_path, checked=("127.0.0.1:443",)) as scene:
         world = scene.world
         presented = read_certificate((await world.secret("web")).data["tls.crt"]).der

@@ -38,7 +38,7 @@ from certwright.controllers.cainjector.targets import KINDS as CA_TARGETS
 from certwright.controllers.certificates.reconcile import CertificateReconciler, enabled_steps
 from certwright.controllers.deliveries.cache import enqueue_deliveries, follow_deliveries
 from certwright.controllers.deliveries.hooks import Hooks
-from certwright.controllers.deliveries.reconcile import DeliveryReconciler, Tools
+from certwright.controllers.deliveries.reconcile import DeliveryReconciler
 from certwright.controllers.issuer_gate import IssuerGate, issuance_of
 from certwright.controllers.issuer_sets import SetReconciler
 from certwright.controllers.issuers import IssuerReconciler, IssuerTools, SecretReader
@@ -493,8 +493,8 @@ class Wiring:
             return
         self.deliveries = follow_deliveries(self.toolbox.client, self.clock, self.namespace, options)
         self.caches.add((self.deliveries,))
-        tools = Tools(Hooks(options, self.clock).run)
-        reconciler = DeliveryReconciler(self.deliveries, self.caches, self.toolbox, options, tools)
+        run_hook = Hooks(options, self.clock).run
+        reconciler = DeliveryReconciler(self.deliveries, self.caches, self.toolbox, options, run_hook)
         # The roots are of the machine, not of the shard.
         add = self._add(
             "deliveries",

@@ -73,11 +73,9 @@ _ALARM_AT: Final = 3
 reloads serves it for a moment."""
 
 
-class Tools(msgspec.Struct, frozen=True):
-    """How hooks are run, and how the certificate of a server is read."""
-
-    run_hook: Callable[[str, Change], Awaitable[None]]
-    probe: Probe = partial(presented_certificate, timeout_s=_CHECK_TIMEOUT_S)
+_PRESENTED: Final[Probe] = partial(presented_certificate, timeout_s=_CHECK_TIMEOUT_S)
+RunHook = Callable[[str, Change], Awaitable[None]]
+"""Runs the hook of that name. Raises `HookError`."""
 
 
 class _Inputs(msgspec.Struct, frozen=True):
@@ -132,7 +130,7 @@ class _Job(msgspec.Struct, frozen=True):
 
 
 class DeliveryReconciler:
-    """Works on one Delivery at a time."""
+    """Reconciles Deliveries, one at a time. `probe` reads the certificate of a server."""
 
     def __init__(
         self,
@@ -140,11 +138,13 @@ class DeliveryReconciler:
         caches: Caches,
         toolbox: Toolbox,
         options: DeliveryOptions,
-        tools: Tools,
+        run_hook: RunHook,
+        *,
+        probe: Probe = _PRESENTED,
     ) -> None:
         self.dependents: Dependents[ObjectKey] = Dependents()
         self._informer, self._caches, self._toolbox = informer, caches, toolbox
-        self._options, self._tools = options, tools
+        self._options, self._run_command, self._probe = options, run_hook, probe
         self._status = toolbox.status_of(informer)
         self._known: dict[ObjectKey, _Known] = {}
         self._retries: dict[ObjectKey, _Retry] = {}
@@ -308,7 +308,7 @@ class DeliveryReconciler:
         name, folder = job.delivery.spec.hook, job.place.path
         combined = tuple(folder / output.name for output in outputs if output.format == Format.COMBINED)
         try:
-            await self._tools.run_hook(name, Change(job.key, folder, combined))
+            await self._run_command(name, Change(job.key, folder, combined))
             await asyncio.to_thread(job.place.mark_done, version)
         except (HookError, OSError) as error:
             raise Refused(
@@ -330,7 +330,7 @@ class DeliveryReconciler:
             last = None
         if last is not None and last.due > now:
             return last.due
-        condition = await deployed(delivery, certificate, self._options, self._tools.probe)
+        condition = await deployed(delivery, certificate, self._options, self._probe)
         failures = 0
         wait = DAILY
         if condition.status != "True":
