@@ -58,7 +58,11 @@ async def command(
             for obj in objects:
                 echo("" if first else "\n", nl=False)
                 first = False
-                echo_lines(await _describe(here, obj))
+                version = str(obj.get("apiVersion", ""))
+                is_certificate = obj.get("kind") == "Certificate" and version.startswith(f"{OUR_GROUP}/")
+                around = await related.around(here.client, obj) if is_certificate else None
+                events = [] if obj.get("kind") == "Event" else await related.events_of(here.client, obj)
+                echo_lines(description(obj, events, around, datetime.now(UTC)))
     if missing:
         raise AlreadyReported
 
@@ -76,16 +80,6 @@ async def _fetch(here: Session, target: Target, selector: str) -> tuple[list[Jso
         except errors.NotFound as error:
             report_error(not_found(error, target))
     return objects, len(objects) < len(target.names)
-
-
-async def _describe(here: Session, obj: Json) -> list[str]:
-    around = await related.around(here.client, obj) if _is_certificate(obj) else None
-    events = [] if obj.get("kind") == "Event" else await related.events_of(here.client, obj)
-    return description(obj, events, around, datetime.now(UTC))
-
-
-def _is_certificate(obj: Json) -> bool:
-    return obj.get("kind") == "Certificate" and str(obj.get("apiVersion", "")).startswith(f"{OUR_GROUP}/")
 
 
 def description(obj: Json, events: list[Json], around: Around | None, now: datetime) -> list[str]:

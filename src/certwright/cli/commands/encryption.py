@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -79,14 +80,9 @@ async def rotate(*, server: ServerOptions, wrapping: bool) -> None:
             state = await _request(here, "POST", f"{_PATH}/rewrap")
             click.echo(f"the key in {state['source']} is new, its fingerprint {state['wrapped_by']}")
             return
-        state = await _request(here, "POST", f"{_PATH}/rotate")
-        while not state["settled"]:
-            if state["unreadable"]:
-                raise Failed(f"{state['unreadable']} Secrets do not open; the server's log names them")
+        async for state in _progress(here, f"{_PATH}/rotate"):
             if state["total"]:
                 click.echo(f"{state['done']} of {state['total']} Secrets are re-encrypted")
-            await asyncio.sleep(_POLL_INTERVAL_S)
-            state = await _request(here, "GET", _PATH)
     click.echo("all Secrets are encrypted with a new data key; the old one is gone")
 
 
@@ -104,13 +100,20 @@ async def decrypt(*, server: ServerOptions) -> None:
       certwright encryption decrypt
     """
     async with session(server) as here:
-        state = await _request(here, "POST", f"{_PATH}/decrypt")
-        while not state["settled"]:
-            if state["unreadable"]:
-                raise Failed(f"{state['unreadable']} Secrets do not open; the server's log names them")
-            await asyncio.sleep(_POLL_INTERVAL_S)
-            state = await _request(here, "GET", _PATH)
+        async for _ in _progress(here, f"{_PATH}/decrypt"):
+            pass
     click.echo("the Secrets are not encrypted any more; the data key is gone")
+
+
+async def _progress(here: Session, path: str) -> AsyncIterator[dict[str, Any]]:
+    """Start the work, and yield its state until it is done. Raises `Failed` for Secrets that do not open."""
+    state = await _request(here, "POST", path)
+    while not state["settled"]:
+        if state["unreadable"]:
+            raise Failed(f"{state['unreadable']} Secrets do not open; the server's log names them")
+        yield state
+        await asyncio.sleep(_POLL_INTERVAL_S)
+        state = await _request(here, "GET", _PATH)
 
 
 async def _request(here: Session, method: str, path: str) -> dict[str, Any]:

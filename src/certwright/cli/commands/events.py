@@ -41,9 +41,12 @@ async def command(*, server: ServerOptions, words: tuple[str, ...], all_namespac
         namespace = "" if all_namespaces else here.namespace
         target = await _target(here, words, all_namespaces=all_namespaces)
         events = await _events(here, namespace, target)
-    if not events:
-        echo(_none(namespace, words), err=True)
-    echo_lines(_table(events, datetime.now(UTC), namespaces=all_namespaces))
+    if events:
+        echo_lines(_table(events, datetime.now(UTC), namespaces=all_namespaces))
+        return
+    about = f" about {'/'.join(words)}" if words else ""
+    place = f" in namespace {namespace} (-A searches all)" if namespace else ""
+    echo(f"no events{about}{place}", err=True)
 
 
 async def _target(here: Session, words: tuple[str, ...], *, all_namespaces: bool) -> Target | None:
@@ -65,16 +68,7 @@ async def _events(here: Session, namespace: str, target: Target | None) -> list[
     return sorted(listing.items, key=last_seen)
 
 
-def _none(namespace: str, words: tuple[str, ...]) -> str:
-    about = f" about {'/'.join(words)}" if words else ""
-    return (
-        f"no events{about} in namespace {namespace} (-A searches all)" if namespace else f"no events{about}"
-    )
-
-
 def _table(events: list[Json], now: datetime, *, namespaces: bool) -> list[str]:
-    if not events:
-        return []
     header = ("LAST SEEN", "TYPE", "REASON", "OBJECT", "MESSAGE")
     rows = [header, *(_row(event, now) for event in events)]
     if namespaces:

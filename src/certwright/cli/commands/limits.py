@@ -15,7 +15,7 @@ import msgspec
 from certwright.cli import related
 from certwright.cli.access import Session, session
 from certwright.cli.errors import Failed
-from certwright.cli.format import echo, lines_of, parse_time, print_content, span, when
+from certwright.cli.format import echo, echo_lines, lines_of, parse_time, print_content, span, when
 from certwright.cli.options import (
     ServerOptions,
     asynchronous,
@@ -109,8 +109,7 @@ async def command(
     elif not shown:
         echo("nothing that an ACME server limits has been used")
     else:
-        for line in lines_of([_HEADER, *(_cells(row, now) for row in shown)]):
-            echo(line)
+        echo_lines(lines_of([_HEADER, *(_cells(row, now) for row in shown)]))
 
 
 async def _accounts(client: Client) -> dict[tuple[str, str, str], Account]:
@@ -166,24 +165,17 @@ def read(
     named = _Named(orders, accounts, server)
     for key, bucket in buckets.items():
         limit, _, whose = key.partition("/")
-        rate = _rate(rules.get(limit), whose) or _pace(ledger, key)
+        if (rule := rules.get(limit)) is not None:
+            count, window = rule.get("overrides", {}).get(whose, rule["count"]), rule["windowSeconds"]
+            rate = Rate(int(count), timedelta(seconds=window), refills=bool(rule["refills"]))
+        else:
+            rate = Rate(1, timedelta(seconds=max(1, int(ledger.get("paces", {}).get(key, 1)))))
         waiting = max(int(ledger.get("waiting", {}).get(key, 0)), named.waiting(limit, whose))
         free = moment_of(bucket.free_at(rate, micros(now), waiting))
         used = bucket.used(rate, micros(now))
         if used or waiting or bucket.closed_until > micros(now):
             used_by = _used_by(uses, limit, whose, now - rate.window)
             yield Row(server, limit, named.name_of(whose), rate, used, waiting, free, used_by)
-
-
-def _rate(rule: Json | None, whose: str) -> Rate | None:
-    if rule is None:
-        return None
-    count = rule.get("overrides", {}).get(whose, rule["count"])
-    return Rate(int(count), timedelta(seconds=rule["windowSeconds"]), refills=bool(rule["refills"]))
-
-
-def _pace(ledger: Json, key: str) -> Rate:
-    return Rate(1, timedelta(seconds=max(1, int(ledger.get("paces", {}).get(key, 1)))))
 
 
 _UID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")

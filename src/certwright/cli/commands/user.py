@@ -84,7 +84,10 @@ async def create_user(client: Client, user: NewUser) -> Token:
     await _ensure(client, NAMESPACES, Namespace(metadata=ObjectMeta(name=NAMESPACE)))
     meta = ObjectMeta(name=user.name, namespace=NAMESPACE, labels={LABEL: user.name})
     await _ensure(client, SERVICE_ACCOUNTS, ServiceAccount(metadata=meta))
-    desired = _bindings(user)
+    name = f"certwright-user-{user.name}"
+    desired = [_binding(user, name, user.role, namespace) for namespace in user.namespaces or ("",)]
+    if not user.namespaces and user.role != "cluster-admin":
+        desired.append(_binding(user, f"{name}-cluster", _CLUSTER_VIEW))
     existing = {_place(live): live for live in await _bindings_of(client, user.name)}
     for binding in desired:
         before = existing.pop(_place(binding), None)
@@ -137,16 +140,6 @@ async def _new_token(client: Client, user: NewUser) -> Token:
     patch = {"metadata": {"annotations": {EXPIRES: token.expires}}}
     await client.patch(SERVICE_ACCOUNTS, user.name, NAMESPACE, patch)
     return token
-
-
-def _bindings(user: NewUser) -> list[Json]:
-    name = f"certwright-user-{user.name}"
-    if user.namespaces:
-        return [_binding(user, name, user.role, namespace) for namespace in user.namespaces]
-    bindings = [_binding(user, name, user.role)]
-    if user.role != "cluster-admin":
-        bindings.append(_binding(user, f"{name}-cluster", _CLUSTER_VIEW))
-    return bindings
 
 
 def _binding(user: NewUser, name: str, role: str, namespace: str = "") -> Json:
