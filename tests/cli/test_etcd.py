@@ -115,8 +115,8 @@ def test_an_etcd_that_cannot_be_reached_is_reported(tmp_path: Path) -> None:
     assert "cannot be reached" in ended.stderr
 
 
-def test_without_grpcio_the_package_is_named(tmp_path: Path) -> None:
-    (tmp_path / "grpc.py").write_text("raise ImportError('no grpc here')")
+def test_without_hpack_the_package_is_named(tmp_path: Path) -> None:
+    (tmp_path / "hpack.py").write_text("raise ImportError('no hpack here')")
     command = [sys.executable, "-m", "certwright", "serve", "--store", "etcd://127.0.0.1:1"]
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     ended = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
@@ -124,8 +124,8 @@ def test_without_grpcio_the_package_is_named(tmp_path: Path) -> None:
     assert "install certwright[etcd]" in ended.stderr
 
 
-def test_without_etcd_grpc_is_not_loaded(tmp_path: Path) -> None:
-    code = "import sys; from certwright import app; print('grpc' in sys.modules)"
+def test_without_etcd_its_library_is_not_loaded(tmp_path: Path) -> None:
+    code = "import sys; from certwright import app; print('hpack' in sys.modules)"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert ended.stdout == "False\n"
 

@@ -106,7 +106,7 @@ def spawn(
     command: Sequence[str], log: IO[bytes], *, env: Mapping[str, str] | None = None
 ) -> subprocess.Popen[bytes]:
     """Start a program whose output goes to `log`; `env` is added to the environment."""
-    # Not by `preexec_fn`: to run Python after a fork is not safe with the threads of grpcio about.
+    # Not by `preexec_fn`: to run Python after a fork is not safe with threads about.
     return subprocess.Popen(
         [*_DYING_WITH_PARENT, *command],
         stdin=subprocess.PIPE,

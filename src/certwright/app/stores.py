@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import difflib
 import logging
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -98,14 +97,10 @@ def _meant(text: str) -> str:
 
 def etcd_of(options: ServeOptions) -> Etcd:
     """The configured etcd. Raises `StartError`."""
-    # Our child processes never use its channels, and it need not log every program that is started.
-    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
-    # It writes to standard error in its own form; each failure is reported by an exception as well.
-    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     try:
-        from certwright.app.etcd import Etcd  # needs grpcio, which is an extra and takes 12 MB
+        from certwright.app.etcd import Etcd  # needs hpack, which is an extra
     except ImportError as error:
         raise StartError(
-            f"--store {options.store} needs the package grpcio ({error}): install certwright[etcd]"
+            f"--store {options.store} needs the package hpack ({error}): install certwright[etcd]"
         ) from error
     return Etcd(options)

@@ -36,8 +36,6 @@ VARIABLES = {
     "GCE_METADATA_HOST": "Another address of Google's metadata server.",
     "CLOUDFLARE_BASE_URL": "Another address of Cloudflare's API.",
     "DIGITALOCEAN_API_URL": "Another address of DigitalOcean's API.",
-    "GRPC_ENABLE_FORK_SUPPORT": "Set to `false` by certwright unless it is set: the etcd store starts no forks.",
-    "GRPC_VERBOSITY": "Set to `NONE` by certwright unless it is set: failures of etcd are reported by certwright.",
 }
 """Every variable that the code reads by name; a test compares them with the source."""
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import grpc
 import pytest
 
 from certwright.kube.store.etcd.client import EtcdClient
+from certwright.kube.store.etcd.http2 import CallFailed, Status
 from certwright.kube.store.etcd.messages import TXN
-from kube.store.answers import no_answer
 from support.etcd import Etcd, running_etcd
 
 pytest.register_assert_rewrite(
@@ -39,7 +38,7 @@ def lose_an_answer(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
         answer = await ask(client, member, method, *rest)
         if method is TXN and lost:
             lost -= 1
-            raise no_answer(grpc.StatusCode.UNAVAILABLE, "the connection is lost")
+            raise CallFailed(Status.UNAVAILABLE, "the connection is lost")
         return answer
 
     def lose() -> None:

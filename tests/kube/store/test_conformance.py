@@ -95,7 +95,7 @@ class TestEtcd(StoreContract):
         await store.compact(revision)
 
     @pytest.mark.skip(reason="etcd's answer to the writer and its event to the watcher race")
-    async def test_writers_go_on_before_the_watchers_that_are_woken(self, open_store: OpenStore) -> None:
+    async def test_writers_go_on_before_the_watchers_that_are_woken(self, store: Store) -> None:
         """What another server's watchers hear cannot be held back anyway."""
 
 

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import AsyncMock
 
-import grpc
 import pytest
 import trustme
 
@@ -33,6 +32,7 @@ from certwright.kube.store.contract import (
 from certwright.kube.store.etcd import feed
 from certwright.kube.store.etcd.client import Access, EtcdClient
 from certwright.kube.store.etcd.feed import Feed
+from certwright.kube.store.etcd.http2 import CallFailed, Status
 from certwright.kube.store.etcd.maintenance import Compaction
 from certwright.kube.store.etcd.messages import STATUS, TXN, WATCH, StatusRequest, TxnRequest, put_op
 from certwright.kube.store.etcd.rows import Layout, Meta
@@ -40,7 +40,6 @@ from certwright.kube.store.etcd.store import EtcdStore, open_etcd
 from certwright.kube.store.fanout import Fanout
 from certwright.kube.store.log import EventLog
 from conformance.store_words import BUCKET, A, count_up, events_of, holding, saying
-from kube.store.answers import no_answer
 from kube.store.opening import asking, opened
 from support.etcd import MAX_REQUEST_BYTES, Etcd, running_etcd
 from support.programs import free_port
@@ -213,8 +212,8 @@ class TestLostAnswers:
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         words = [
-            no_answer(grpc.StatusCode.UNAVAILABLE, "connection refused"),
-            *[no_answer(grpc.StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded")] * 100,
+            CallFailed(Status.UNAVAILABLE, "connection refused"),
+            *[CallFailed(Status.DEADLINE_EXCEEDED, "Deadline Exceeded")] * 100,
         ]
         monkeypatch.setattr(EtcdClient, "_call_member", AsyncMock(side_effect=words))
         async with asking(replace(at("127.0.0.1:1"), patience_s=0.2)) as client:

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import aclosing, asynccontextmanager, suppress
+from contextlib import asynccontextmanager, suppress
+from urllib.parse import quote
 
+import hpack
 import pytest
 
-from certwright.kube.store.contract import Key, TooLarge, Unavailable
+from certwright.kube.store.contract import TooLarge, Unavailable
 from certwright.kube.store.etcd import http2
-from certwright.kube.store.etcd.client import Access, EtcdClient
+from certwright.kube.store.etcd.client import EtcdClient
 from certwright.kube.store.etcd.http2 import (
     Call,
+    CallFailed,
     Headers,
-    NoResponse,
     Peer,
+    Status,
     StreamBroken,
     UnaryConnection,
     frame,
@@ -31,11 +34,9 @@ from certwright.kube.store.etcd.messages import (
     WatchRequest,
     put_op,
 )
-from conformance.store_words import BUCKET, holding
-from kube.store.opening import asking, opened
+from kube.store.opening import asking
 from kube.store.test_etcd import at
 from support.etcd import Etcd
-from support.programs import free_port
 
 PATIENCE_S = 60.0
 DATA, HEADERS, RST, SETTINGS, WINDOW = 0, 1, 3, 4, 8
@@ -58,20 +59,16 @@ async def test_many_calls_share_a_connection_and_each_gets_its_own_response(etcd
         await asyncio.gather(*(put(client, key, value) for key, value in values.items()))
         read = await asyncio.gather(*(value_of(client, key) for key in values))
         assert read == list(values.values())
-        assert not client._channels
         assert len(client._unary._connections) == 1
 
 
-async def test_long_requests_go_another_way_and_long_responses_do_not(etcd: Etcd) -> None:
+async def test_long_requests_and_responses_wait_for_the_windows_of_their_streams(etcd: Etcd) -> None:
     async with asking(at(etcd.member)) as client:
-        value = b"x" * (5 << 20)
-        await put(client, b"/unary/long", value)
-        assert client._channels
-        async with _connected(Peer.of(etcd.member, None)) as connection:
-            response = await connection.call(
-                RANGE.path, (), RangeRequest(key=b"/unary/long").SerializeToString(), PATIENCE_S
-            )
-        assert RANGE.response.FromString(response).kvs[0].value == value
+        values = {b"/unary/long/%d" % number: b"%d" % number * (2 << 20) for number in range(5)}
+        await asyncio.gather(
+            *(put(client, key, value) for key, value in values.items()), value_of_nothing(client)
+        )
+        assert [await value_of(client, key) for key in values] == list(values.values())
 
 
 async def test_the_reason_of_an_error_is_known(etcd: Etcd) -> None:
@@ -86,15 +83,6 @@ async def test_the_reason_of_an_error_is_known(etcd: Etcd) -> None:
 
 async def value_of_nothing(client: EtcdClient) -> None:
     assert not (await client.call(RANGE, RangeRequest(key=b"/unary/nothing"))).kvs
-
-
-async def test_where_only_grpc_reaches_etcd_calls_use_it(etcd: Etcd, monkeypatch: pytest.MonkeyPatch) -> None:
-    dead = Peer("127.0.0.1", free_port())
-    monkeypatch.setattr(Peer, "of", lambda *_: dead)
-    async with asking(Access((etcd.member,))) as client:
-        await value_of_nothing(client)
-        assert not client._unary.takes(b"")
-        await value_of_nothing(client)
 
 
 class ScriptedPeer:
@@ -153,6 +141,12 @@ async def _scripted(
         await peer.closed.wait()
 
 
+def trailers(status: int = 0, message: str = "") -> bytes:
+    """The encoded headers that end a call, compressed as Go's servers compress them."""
+    fields = [("grpc-status", str(status)), ("grpc-message", quote(message))]
+    return bytes(hpack.Encoder().encode(fields, huffman=True))
+
+
 def silence(_: Frame, __: Callable[[bytes], None]) -> None:
     """Respond to nothing."""
 
@@ -201,8 +195,48 @@ async def test_a_stream_that_ends_without_a_whole_message_is_no_response(answer:
             write(answer)
 
     async with _scripted(respond) as (_, connection):
-        with pytest.raises(NoResponse):
+        with pytest.raises(CallFailed):
             await connection.call("/x", (), b"", PATIENCE_S)
+
+
+async def test_an_error_has_the_status_and_the_words_of_the_server() -> None:
+    def respond(received: Frame, write: Callable[[bytes], None]) -> None:
+        if received[0] == DATA:
+            write(frame(HEADERS, END, received[2], trailers(11, "zu alt: ü %")))
+
+    async with _scripted(respond) as (_, connection):
+        with pytest.raises(CallFailed, match="zu alt: ü %") as caught:
+            await connection.call("/x", (), b"", PATIENCE_S)
+    assert caught.value.status is Status.OUT_OF_RANGE
+
+
+async def test_a_long_request_waits_for_its_stream_and_keeps_no_short_one_waiting() -> None:
+    async with _scripted(silence) as (peer, connection):
+        connection.data_received(frame(WINDOW, 0, 0, (1 << 20).to_bytes(4)))
+        request = bytes(100_000)
+        calls = [asyncio.create_task(connection.call("/x", (), body, PATIENCE_S)) for body in (request, b"")]
+        await peer.wait_for(DATA, 5)  # what the stream takes at first, and the short request
+        assert [len(data) for kind, _, stream, data in peer.frames if (kind, stream) == (DATA, 1)] == [
+            *[16_384] * 3,
+            16_383,
+        ]
+        connection.data_received(frame(WINDOW, 0, 1, (100_000).to_bytes(4)))
+        await peer.wait_for(DATA, 8)
+        sent = [(flags, data) for kind, flags, stream, data in peer.frames if (kind, stream) == (DATA, 1)]
+        assert b"".join(data for _, data in sent) == b"\0" + len(request).to_bytes(4) + request
+        assert [flags for flags, _ in sent] == [0] * 6 + [1]
+        for call in calls:
+            call.cancel()
+
+
+async def test_a_long_request_begins_where_a_part_of_the_window_is_used() -> None:
+    async with _scripted(silence) as (peer, connection):
+        bodies = bytes(10_000), bytes(100_000)
+        calls = [asyncio.create_task(connection.call("/x", (), body, PATIENCE_S)) for body in bodies]
+        await peer.wait_for(DATA, 5)
+        assert peer.streams(HEADERS) == [1, 3]
+        for call in calls:
+            call.cancel()
 
 
 async def test_a_message_that_is_not_grpcs_breaks_the_connection() -> None:
@@ -293,13 +327,6 @@ async def test_a_watch_of_large_and_many_values_arrives_whole(
         assert seen == values
 
 
-async def test_the_store_follows_etcd_without_grpc(etcd: Etcd) -> None:
-    async with opened(at(etcd.member), prefix="/stream/store") as store:
-        await store.put(Key(BUCKET, "", "a"), holding(b"x"))
-        assert store._client._streams
-        assert not store._client._channels
-
-
 @asynccontextmanager
 async def peer(*parts: bytes, headers: Headers = ()) -> AsyncIterator[Call]:
     """A call at a peer that writes these parts, whatever it reads."""
@@ -349,7 +376,7 @@ async def test_messages_that_were_cut_anywhere_are_put_together() -> None:
         frame(0, 0, 1, b"\0\0\0\0\x05hel")
         + frame(4, 0, 1, b"")
         + frame(0, 0, 1, b"lo\0\0\0\0\x00")
-        + frame(1, 5, 1, b"")
+        + frame(1, 5, 1, trailers())
     )
     parts = [data[n : n + 1] for n in range(len(data))]
     async with peer(*parts, headers=(("token", "t" * 300),)) as call, responses(call) as stream:
@@ -364,7 +391,7 @@ async def test_what_arrives_while_the_caller_is_busy_stays_in_the_system_and_com
     sent = 20_000
     message = b"\0\0\0\x04\0" + bytes(1_024)
     async with (
-        peer(*[frame(0, 0, 1, message)] * sent, frame(1, 5, 1, b"")) as call,
+        peer(*[frame(0, 0, 1, message)] * sent, frame(1, 5, 1, trailers())) as call,
         responses(call) as stream,
     ):
         count = len(await anext(stream))
@@ -373,13 +400,3 @@ async def test_what_arrives_while_the_caller_is_busy_stays_in_the_system_and_com
         together = len(await anext(stream))
         assert 1 < together < sent // 2
         assert count + together + sum([len(messages) async for messages in stream]) == sent
-
-
-async def test_where_only_grpc_reaches_etcd_watches_use_it(
-    etcd: Etcd, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(http2, "_PREFACE", b"GET / HTTP/1.1\r\n\r\n")
-    async with asking(Access((etcd.member,))) as client:
-        async with aclosing(client.watch(WatchCreateRequest(key=b"/stream"))) as answers:
-            assert (await anext(answers))[0].created
-        assert not client._streams

@@ -1,4 +1,4 @@
-"""etcd client: one channel for each member, for life; fails over to the next member when one does not answer.
+"""etcd client: one connection to each member; fails over to the next member when one does not answer.
 
 Every call here may be repeated: reads and compactions change nothing, and a write is a transaction whose
 condition no longer holds once it was done (`store.etcd` finds out which of its attempts succeeded).
@@ -10,13 +10,10 @@ import asyncio
 import logging
 import ssl
 from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-import grpc
-import grpc.aio
 
 from certwright.kube.store.contract import (
     Compacted,
@@ -30,10 +27,10 @@ from certwright.kube.store.contract import (
 from certwright.kube.store.etcd import messages
 from certwright.kube.store.etcd.http2 import (
     Call,
-    CannotConnect,
+    CallFailed,
     Headers,
-    NoResponse,
     Peer,
+    Status,
     StreamBroken,
     UnaryCalls,
     responses,
@@ -49,26 +46,13 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 0.5
 _DIAGNOSIS_S = 5.0
 """For a connection that tells why TLS fails."""
 
-_OPTIONS = (
-    ("grpc.max_receive_message_length", -1),
-    ("grpc.max_send_message_length", -1),
-    # A stopped member or a cut cable is noticed by its silence. etcd allows a ping every five seconds.
-    ("grpc.keepalive_time_ms", 10_000),
-    ("grpc.keepalive_timeout_ms", 5_000),
-    ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 2_000),
-    ("grpc.max_reconnect_backoff_ms", 2_000),
-    ("grpc.enable_retries", 0),
-    ("grpc.use_local_subchannel_pool", 1),
-)
-_SILENCE = grpc.StatusCode.DEADLINE_EXCEEDED
 _PASSING = (
-    grpc.StatusCode.UNAVAILABLE,
-    _SILENCE,
-    grpc.StatusCode.INTERNAL,
-    grpc.StatusCode.UNKNOWN,
-    grpc.StatusCode.CANCELLED,
-    grpc.StatusCode.ABORTED,
+    Status.UNAVAILABLE,
+    Status.DEADLINE_EXCEEDED,
+    Status.INTERNAL,
+    Status.UNKNOWN,
+    Status.CANCELLED,
+    Status.ABORTED,
 )
 
 
@@ -103,12 +87,11 @@ class EtcdClient:
 
     def __init__(self, access: Access) -> None:
         self._access = access
-        self._credentials = _credentials(access) if access.tls else None
-        self._channels: dict[str, grpc.aio.Channel] = {}
+        if access.tls:
+            _check_files(access)
         self._unary = UnaryCalls(self._tls)
         self._turn = 0
         self._token = ""
-        self._calls: dict[tuple[str, str], Any] = {}
         self.retries = 0
         """The number of retries, of all calls together."""
         self.trouble = ""
@@ -120,7 +103,6 @@ class EtcdClient:
         self.on_full: Callable[[], None] = lambda: None
         """Called when it has refused a write because it is full."""
         self._cluster = self._revision = 0
-        self._streams = True  # whether watches work without gRPC's library
         self._given_up = False  # no member has answered since a call waited in vain
 
     @property
@@ -162,7 +144,7 @@ class EtcdClient:
         for member, answer in zip(others, await asyncio.gather(*calls, return_exceptions=True), strict=True):
             if isinstance(answer, bytes):
                 answers.append((member, method.response.FromString(answer)))
-            elif not isinstance(answer, (OSError, CannotConnect, NoResponse, StreamBroken)):
+            elif not isinstance(answer, CallFailed):
                 raise answer
         return answers
 
@@ -199,18 +181,18 @@ class EtcdClient:
             left = max(give_up - loop.time(), 0.05)
             try:
                 answer = await self._call_member(member, method, request, min(_ATTEMPT_S, left))
-            except grpc.aio.AioRpcError as error:
-                if await self._is_final(error):
+            except CallFailed as error:
+                if self._is_final(error):
                     self._given_up = False
                     raise self.explain(error) from None
                 self.turn_from(member)
                 self.retries += 1
                 # A timeout in the little time that is left says less than the error before it.
-                if last_error is None or left >= _ATTEMPT_S or error.code() is not _SILENCE:
+                if last_error is None or left >= _ATTEMPT_S or error.status is not Status.DEADLINE_EXCEEDED:
                     last_error = error
                 self.trouble = str(self.explain(last_error))
                 if loop.time() + pause >= give_up:
-                    self._given_up = last_error.code() is grpc.StatusCode.UNAVAILABLE
+                    self._given_up = last_error.status is Status.UNAVAILABLE
                     raise await self._reason(member, last_error) from None
             else:
                 self.trouble, self._given_up = "", False
@@ -221,35 +203,15 @@ class EtcdClient:
     async def _call_member(self, member: str, method: Method, request: Any, timeout_s: float) -> Any:
         if self._access.user is not None and not self._token:
             await self._authenticate(member, timeout_s)
-        data, is_unreachable = _serialize(request), False
-        if self._unary.takes(data):
-            try:
-                answer = await self._unary.call(member, method.path, self._metadata(), data, timeout_s)
-                return method.response.FromString(answer)
-            except TimeoutError:
-                raise grpc.aio.AioRpcError(_SILENCE, grpc.aio.Metadata(), grpc.aio.Metadata()) from None
-            except CannotConnect:
-                is_unreachable = True
-            except (NoResponse, StreamBroken):
-                self.retries += 1
-        # The first attempt of a long request; or a further one, for the reason of the failure.
-        call = self._calls.get((member, method.path))
-        if call is None:
-            call = self._calls[(member, method.path)] = self._channel(member).unary_unary(
-                method.path, response_deserializer=method.response.FromString
-            )
-        answer = await call(data, timeout=timeout_s, metadata=self._metadata())
-        if is_unreachable:
-            self._unary.pause()
-        return answer
+        data = _serialize(request)
+        answer = await self._unary.call(member, method.path, self._metadata(), data, timeout_s)
+        return method.response.FromString(answer)
 
     async def _authenticate(self, member: str, timeout_s: float) -> None:
         access, method = self._access, messages.AUTHENTICATE
-        call = self._channel(member).unary_unary(
-            method.path, request_serializer=_serialize, response_deserializer=method.response.FromString
-        )
         request = messages.AuthenticateRequest(name=access.user, password=access.password)
-        self._token = (await call(request, timeout=timeout_s)).token
+        answer = await self._unary.call(member, method.path, (), _serialize(request), timeout_s)
+        self._token = method.response.FromString(answer).token
 
     def _metadata(self) -> Headers:
         # With `hasleader` a member that has lost its cluster returns an error instead of no response.
@@ -261,69 +223,37 @@ class EtcdClient:
 
         Ends when the connection does; raises `Unavailable` if a retry makes no sense.
         """
-        member, reported = self.member, False
+        member, method = self.member, messages.WATCH
+        request = _serialize(messages.WatchRequest(create_request=create))
         try:
             if self._access.user is not None and not self._token:
                 await self._authenticate(member, _ATTEMPT_S)
-            if self._streams:
-                async with aclosing(self._stream(member, create)) as answers:
-                    async for some in answers:
-                        yield some
-                        reported = True
-            if reported:
-                self.turn_from(member)
-                return
-            # Again, for the reason of the failure.
-            method = messages.WATCH
-            call = self._channel(member).stream_stream(
-                method.path, request_serializer=_serialize, response_deserializer=method.response.FromString
-            )(metadata=self._metadata())
-            try:
-                await call.write(messages.WatchRequest(create_request=create))
-                async for answer in call:
-                    if not reported:
-                        # For example through a proxy, which only gRPC knows.
-                        self._streams = False
-                    yield [answer]
-                    reported = True
-            finally:
-                call.cancel()
-        except grpc.aio.AioRpcError as error:
-            if await self._is_final(error):
-                raise self.explain(error) from None
-            # Warn once, not again with each attempt to resume the watch.
-            level = logging.WARNING if reported else logging.DEBUG
-            _log.log(level, "the watch of etcd at %s ended: %s", member, error.details())
-        except asyncio.InvalidStateError:
-            _log.debug("the watch of etcd at %s ended", member)
-        self.turn_from(member)
-
-    async def _stream(self, member: str, create: Any) -> AsyncGenerator[list[Any], None]:
-        """As `watch`, at a fraction of the processor time; ends without a reason."""
-        method = messages.WATCH
-        request = _serialize(messages.WatchRequest(create_request=create))
-        try:
             call = Call(Peer.of(member, self._tls()), method.path, self._metadata(), request)
             async with responses(call) as stream:
                 async for batch in stream:
                     yield list(map(method.response.FromString, batch))
+        except CallFailed as error:
+            if self._is_final(error):
+                raise self.explain(error) from None
+            _log.debug("the watch of etcd at %s ended: %s", member, error)
         except (StreamBroken, OSError) as error:  # TimeoutError among them
             _log.debug("the watch of etcd at %s ended: %s", member, error)
+        self.turn_from(member)
 
     def _tls(self) -> ssl.SSLContext | None:
         return _tls_context(self._access) if self._access.tls else None
 
-    async def _is_final(self, error: grpc.aio.AioRpcError) -> bool:
+    def _is_final(self, error: CallFailed) -> bool:
         """Whether a retry is of no use. Drops an expired token."""
-        text = error.details() or ""
-        if self._access.user is not None and self._token and _token_is_old(error, text):
+        is_old = error.status is Status.UNAUTHENTICATED or "revision in header is old" in error.details
+        if self._access.user is not None and self._token and is_old:
             self._token = ""
             return False
-        return error.code() not in _PASSING
+        return error.status not in _PASSING
 
-    async def _reason(self, member: str, error: grpc.aio.AioRpcError) -> StoreError:
+    async def _reason(self, member: str, error: CallFailed) -> StoreError:
         """As `explain`; a TLS connection that a certificate has prevented is diagnosed."""
-        if error.code() is not grpc.StatusCode.UNAVAILABLE and self._cluster:
+        if error.status is not Status.UNAVAILABLE and self._cluster:
             return self.explain(error)
         with suppress(OSError):  # a file may be missing by now
             if self._access.tls and (problem := await _refusal(member, self._access)):
@@ -331,27 +261,27 @@ class EtcdClient:
                 return Unavailable(self.trouble)
         return self.explain(error)
 
-    def explain(self, error: grpc.aio.AioRpcError) -> StoreError:
+    def explain(self, error: CallFailed) -> StoreError:
         """Translate a failed call to a `StoreError` of one sentence."""
-        text = error.details() or error.code().name
-        match error.code():
-            case grpc.StatusCode.OUT_OF_RANGE if "compacted" in text:
+        text = str(error)
+        match error.status:
+            case Status.OUT_OF_RANGE if "compacted" in text:
                 return Compacted(0)
-            case grpc.StatusCode.OUT_OF_RANGE:
+            case Status.OUT_OF_RANGE:
                 return FutureRevision(text)
-            case grpc.StatusCode.INVALID_ARGUMENT if "too large" in text:
+            case Status.INVALID_ARGUMENT if "too large" in text:
                 return TooLarge(f"etcd takes no request of this size ({text}); see its --max-request-bytes")
-            case grpc.StatusCode.RESOURCE_EXHAUSTED if "larger than max" in text:
+            case Status.RESOURCE_EXHAUSTED if "larger than max" in text:
                 return TooLarge(f"etcd takes no request of this size ({text}); see its --max-request-bytes")
-            case grpc.StatusCode.RESOURCE_EXHAUSTED if "space exceeded" in text:
+            case Status.RESOURCE_EXHAUSTED if "space exceeded" in text:
                 self.on_full()
                 return Full(
                     f"etcd at {self._access} is full ({text}): raise its --quota-backend-bytes, or compact"
                     " and defragment it; then disarm the alarm"
                 )
-        return Unavailable(f"etcd at {self._access} {self._what(error.code(), text)}")
+        return Unavailable(f"etcd at {self._access} {self._what(error.status, text)}")
 
-    def _what(self, code: grpc.StatusCode, text: str) -> str:
+    def _what(self, status: Status, text: str) -> str:
         access = self._access
         if "authentication failed" in text:
             return f"does not take the password of the user {access.user!r}"
@@ -359,7 +289,7 @@ class EtcdClient:
             return "asks who we are: give --etcd-user and --etcd-password-file"
         if "authentication is not enabled" in text:
             return "knows no users: leave --etcd-user out, or enable etcd's authentication"
-        if code is grpc.StatusCode.PERMISSION_DENIED:
+        if status is Status.PERMISSION_DENIED:
             return f"does not let the user {access.user!r} read and write below the prefix ({text})"
         if "CERTIFICATE_VERIFY_FAILED" in text or "certificate" in text.lower():
             return f"shows a certificate that is not trusted, or refuses ours: see --etcd-cafile ({text})"
@@ -367,28 +297,15 @@ class EtcdClient:
             return "does not speak TLS: begin --store with etcd://, not etcds://"
         # A server of TLS closes plain connections, or waits.
         hint = "" if access.tls or self._cluster else "; if it speaks TLS, begin --store with etcds://"
-        if code is grpc.StatusCode.UNAVAILABLE and "etcdserver" not in text:
+        if status is Status.UNAVAILABLE and "etcdserver" not in text:
             return f"cannot be reached ({text}{hint})"
-        if code is _SILENCE:
+        if status is Status.DEADLINE_EXCEEDED:
             return f"does not answer{hint}"
         return f"refuses ({text})"
-
-    def _channel(self, member: str) -> grpc.aio.Channel:
-        channel = self._channels.get(member)
-        if channel is None:
-            channel = (
-                grpc.aio.insecure_channel(member, options=_OPTIONS)
-                if self._credentials is None
-                else grpc.aio.secure_channel(member, self._credentials, options=_OPTIONS)
-            )
-            self._channels[member] = channel
-        return channel
 
     async def close(self) -> None:
         """Drop the connections."""
         self._unary.close()
-        for channel in self._channels.values():
-            await channel.close()
 
 
 def _serialize(message: Any) -> bytes:
@@ -396,12 +313,8 @@ def _serialize(message: Any) -> bytes:
     return data
 
 
-def _token_is_old(error: grpc.aio.AioRpcError, text: str) -> bool:
-    return error.code() is grpc.StatusCode.UNAUTHENTICATED or "revision in header is old" in text
-
-
 def _tls_context(access: Access) -> ssl.SSLContext:
-    """The TLS settings of a connection without gRPC. Raises `OSError`."""
+    """The TLS settings of a connection. Raises `OSError`."""
     context = ssl.create_default_context(cafile=access.ca_file)
     if access.cert_file is not None:
         context.load_cert_chain(access.cert_file, access.key_file)
@@ -409,12 +322,11 @@ def _tls_context(access: Access) -> ssl.SSLContext:
     return context
 
 
-def _credentials(access: Access) -> grpc.ChannelCredentials:
-    """The TLS settings of gRPC's library. Raises `Unavailable` for a file that cannot be used."""
-    ca = _read(access.ca_file, "--etcd-cafile")
-    if ca is None and (path := ssl.get_default_verify_paths().cafile):
-        ca = Path(path).read_bytes()  # without a file of the system's CAs gRPC uses its built-in ones
-    cert, key = _read(access.cert_file, "--etcd-certfile"), _read(access.key_file, "--etcd-keyfile")
+def _check_files(access: Access) -> None:
+    """Raise `Unavailable` for a file of the TLS settings that cannot be used."""
+    _check_pem(access.ca_file, "--etcd-cafile")
+    _check_pem(access.cert_file, "--etcd-certfile")
+    _check_pem(access.key_file, "--etcd-keyfile")
     try:
         _tls_context(access)
     except ssl.SSLError as error:
@@ -422,12 +334,11 @@ def _credentials(access: Access) -> grpc.ChannelCredentials:
             f"--etcd-cafile, --etcd-certfile and --etcd-keyfile cannot be used together ({error.reason}): the"
             " key must be that of the certificate, without a password"
         ) from error
-    return grpc.ssl_channel_credentials(ca, key, cert)
 
 
-def _read(path: Path | None, flag: str) -> bytes | None:
+def _check_pem(path: Path | None, flag: str) -> None:
     if path is None:
-        return None
+        return
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -437,15 +348,14 @@ def _read(path: Path | None, flag: str) -> bytes | None:
         raise Unavailable(f"{flag} {path} {what}") from error
     if b"-----BEGIN " not in data:
         raise Unavailable(f"{flag} {path} holds nothing in PEM form")
-    return data
 
 
 async def _refusal(member: str, access: Access) -> str:
     """Why a TLS connection to a member (`HOST:PORT`) fails, with the fix; empty if it does not, or the member
     is unreachable. Raises `OSError` for a missing file.
 
-    gRPC's library reports a refused certificate without a reason. With TLS 1.3 a server refuses a client's
-    certificate only after the handshake (RFC 8446 §4.4.2.4), so the reason arrives with the first read.
+    With TLS 1.3 a server refuses a client's certificate only after the handshake (RFC 8446 §4.4.2.4), so the
+    reason arrives with the first read, which a failed write of a call can forestall.
     """
     host, _, port = member.rpartition(":")
     context = _tls_context(access)

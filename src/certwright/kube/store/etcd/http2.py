@@ -2,8 +2,8 @@
 stream.
 
 A call costs a third of the processor time that it takes with `grpc.aio`, and a message of the watch, which
-etcd sends for each transaction, half of it. What is rare is left to `grpc.aio`: long requests, the reasons of
-errors (headers are sent without compression and never decoded), and servers that only it can reach.
+etcd sends for each transaction, half of it. Headers are sent without compression, and only those of failed
+calls are decoded: the peer must not use a dynamic table, so each block can be decoded by itself.
 
 Source: RFC 9113 (HTTP/2), RFC 7541 §6.2.2 (literal header fields); gRPC, `PROTOCOL-HTTP2.md`.
 """
@@ -17,14 +17,20 @@ from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from enum import IntEnum
 from typing import Literal, cast
+from urllib.parse import unquote
+
+import hpack
+
+from certwright.kube.util.encoding import in_words
 
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-DATA, HEADERS, RST_STREAM, _SETTINGS, _PING, _GOAWAY, _WINDOW_UPDATE = 0, 1, 3, 4, 6, 7, 8
+DATA, HEADERS, RST_STREAM, _SETTINGS, _PING, _GOAWAY, WINDOW_UPDATE = 0, 1, 3, 4, 6, 7, 8
 _ACK = END_STREAM = 0x1
 END_HEADERS = 0x4
 _PADDED = 0x8
-_ENABLE_PUSH, _MAX_STREAMS, _INITIAL_WINDOW_SIZE = 2, 3, 4
+_HEADER_TABLE_SIZE, _ENABLE_PUSH, _MAX_STREAMS, _INITIAL_WINDOW_SIZE = 1, 2, 3, 4
 _FRAME_HEAD, _MESSAGE_HEAD = 9, 5
 _PING_DATA = b"certwrgt"
 _WINDOW = 64 << 20
@@ -35,11 +41,10 @@ DEFAULT_WINDOW = 65_535
 _ANSWER_S = 5.0
 _PING_EVERY_S = 10.0
 """etcd allows a ping every five seconds."""
-MAX_REQUEST_BYTES = 48 << 10
-"""Longer requests could have to wait for their stream's window (64 KiB), which is not implemented."""
+_WHOLE_BYTES = 48 << 10
+"""A request up to this size is sent whole; a longer one begins when so much can be sent. It is three quarters
+of the smallest window, because gRPC's servers enlarge a window once a quarter of it has been used."""
 _CONNECT_S = 2.0
-_PAUSE_S = 60.0
-"""How long another way is preferred that works where this one cannot connect."""
 _FRAME_BYTES = 16_384
 """The longest frame that every peer accepts (RFC 9113 §4.2)."""
 _CANCEL = (8).to_bytes(4)
@@ -54,12 +59,45 @@ class StreamBroken(Exception):
     """The connection ended, or the peer violated the protocol."""
 
 
-class NoResponse(Exception):
-    """The call ended without a message: gRPC's way to report an error."""
+class Status(IntEnum):
+    """gRPC's status codes (`statuscodes.md`)."""
+
+    OK = 0
+    CANCELLED = 1
+    UNKNOWN = 2
+    INVALID_ARGUMENT = 3
+    DEADLINE_EXCEEDED = 4
+    NOT_FOUND = 5
+    ALREADY_EXISTS = 6
+    PERMISSION_DENIED = 7
+    RESOURCE_EXHAUSTED = 8
+    FAILED_PRECONDITION = 9
+    ABORTED = 10
+    OUT_OF_RANGE = 11
+    UNIMPLEMENTED = 12
+    INTERNAL = 13
+    UNAVAILABLE = 14
+    DATA_LOSS = 15
+    UNAUTHENTICATED = 16
 
 
-class CannotConnect(Exception):
-    """The server cannot be reached in this way; nothing was sent."""
+class CallFailed(Exception):
+    """A call ended without a message. `status`: the server's, or UNAVAILABLE or DEADLINE_EXCEEDED where there
+    was no response; `details`: the reason in words, may be empty."""
+
+    def __init__(self, status: Status, details: str = "") -> None:
+        super().__init__(details or status.name)
+        self.status = status
+        self.details = details
+
+
+def _failure(block: bytes) -> CallFailed:
+    """The error in the encoded headers that end a call."""
+    try:
+        fields = {str(name): str(value) for name, value in hpack.Decoder().decode(block)}
+        return CallFailed(Status(int(fields["grpc-status"])), unquote(fields.get("grpc-message", "")))
+    except (hpack.HPACKError, KeyError, ValueError):
+        return CallFailed(Status.UNKNOWN, "the response is not gRPC's")
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +153,7 @@ class _Connection(asyncio.Protocol):
 
     @abstractmethod
     def handle_stream(self, kind: int, flags: int, stream: int, payload: bytes) -> None:
-        """Handle a frame of a stream (DATA, HEADERS, RST_STREAM). Raises `StreamBroken`."""
+        """Handle a frame of a stream (DATA, HEADERS, RST_STREAM, WINDOW_UPDATE). Raises `StreamBroken`."""
 
     @abstractmethod
     def handled(self) -> None:
@@ -149,9 +187,16 @@ class _Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Send the preface."""
         self.transport = cast("asyncio.Transport", transport)  # uvloop's is none by name
-        settings = _setting(_ENABLE_PUSH, 0) + _setting(_INITIAL_WINDOW_SIZE, _LARGEST_WINDOW)
+        settings = b"".join(
+            number.to_bytes(2) + value.to_bytes(4)
+            for number, value in (
+                (_HEADER_TABLE_SIZE, 0),
+                (_ENABLE_PUSH, 0),
+                (_INITIAL_WINDOW_SIZE, _LARGEST_WINDOW),
+            )
+        )
         window = (_WINDOW - DEFAULT_WINDOW).to_bytes(4)
-        self.send(_PREFACE, frame(_SETTINGS, 0, 0, settings), frame(_WINDOW_UPDATE, 0, 0, window))
+        self.send(_PREFACE, frame(_SETTINGS, 0, 0, settings), frame(WINDOW_UPDATE, 0, 0, window))
         self._call_later(_PING_EVERY_S, self._ping)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -186,7 +231,7 @@ class _Connection(asyncio.Protocol):
         del frames[:begin]
 
     def _handle(self, kind: int, flags: int, stream: int, payload: bytes) -> None:
-        if kind in (DATA, HEADERS, RST_STREAM):
+        if kind in (DATA, HEADERS, RST_STREAM) or (kind == WINDOW_UPDATE and stream):
             if kind == DATA:
                 if flags & _PADDED:
                     raise StreamBroken("padded data, which no gRPC server sends")
@@ -199,7 +244,7 @@ class _Connection(asyncio.Protocol):
             self.send(frame(_PING, _ACK, 0, payload))
         elif kind == _GOAWAY:
             raise StreamBroken("the server closes the connection")
-        elif kind == _WINDOW_UPDATE and stream == 0:
+        elif kind == WINDOW_UPDATE:
             self.send_window += int.from_bytes(payload)
 
     def _apply_settings(self, payload: bytes) -> None:
@@ -213,7 +258,7 @@ class _Connection(asyncio.Protocol):
     def _acknowledge(self, size: int) -> None:
         self._unacknowledged += size
         if self._unacknowledged > _WINDOW // 2:
-            self.send(frame(_WINDOW_UPDATE, 0, 0, self._unacknowledged.to_bytes(4)))
+            self.send(frame(WINDOW_UPDATE, 0, 0, self._unacknowledged.to_bytes(4)))
             self._unacknowledged = 0
 
     # --- a peer that is silent ----------------------------------------------------------------------------
@@ -236,12 +281,16 @@ class _Connection(asyncio.Protocol):
 
 @dataclass(slots=True, eq=False)
 class _Exchange:
-    """A call under way. `stream` 0: not sent yet."""
+    """A call under way. `stream` 0: not sent yet; `sent`: how many bytes of the request were sent; `granted`:
+    how many more than the peer accepts of a new stream it accepts of this one; `headers`: the last ones."""
 
     block: bytes
     request: bytes
     response: asyncio.Future[bytes]
     stream: int = 0
+    sent: int = 0
+    granted: int = 0
+    headers: bytes = b""
     data: bytearray = field(default_factory=bytearray)
 
 
@@ -254,6 +303,7 @@ class UnaryConnection(_Connection):
         self._blocks: dict[str, tuple[Headers, bytes]] = {}
         self._open: dict[int, _Exchange] = {}
         self._waiting = deque[_Exchange]()
+        self._partly_sent: list[_Exchange] = []
         self._next_stream = 1
         self._unsent: list[bytes] = []
 
@@ -263,15 +313,12 @@ class UnaryConnection(_Connection):
         return self.ended is False and self._next_stream < _LAST_STREAM
 
     async def call(self, path: str, headers: Headers, request: bytes, timeout_s: float) -> bytes:
-        """The bytes of the response. `request`: at most `MAX_REQUEST_BYTES`.
+        """The bytes of the response.
 
-        Raises `NoResponse`, `StreamBroken`, and `TimeoutError`; the server may have carried it out then.
+        Raises `CallFailed`, `StreamBroken`, and `TimeoutError`; the server may have carried it out then.
         """
         loop = asyncio.get_running_loop()
-        message = _with_head(request)
-        if len(message) > self.stream_window:
-            raise NoResponse
-        exchange = _Exchange(self._block(path, headers), message, loop.create_future())
+        exchange = _Exchange(self._block(path, headers), _with_head(request), loop.create_future())
         timer = loop.call_later(timeout_s, _expire, exchange.response)
         self._waiting.append(exchange)
         self._send_waiting()
@@ -295,12 +342,13 @@ class UnaryConnection(_Connection):
         return known[1]
 
     def _send_waiting(self) -> None:
-        """Send the calls for which the peer has room, in order."""
+        """Send what the peer has room for: the rest of long requests, then the calls that wait, in order."""
+        self._partly_sent = [exchange for exchange in self._partly_sent if not self._send_part(exchange)]
         waiting = self._waiting
         while waiting and len(self._open) < self.max_streams:
             if waiting[0].response.done():
                 waiting.popleft()  # cancelled
-            elif len(waiting[0].request) > self.send_window:
+            elif min(len(waiting[0].request), _WHOLE_BYTES) > self.send_window:
                 return
             else:
                 self._send_next(waiting.popleft())
@@ -309,17 +357,30 @@ class UnaryConnection(_Connection):
         stream = exchange.stream = self._next_stream
         self._next_stream += 2
         self._open[stream] = exchange
-        request = exchange.request
-        self.send_window -= len(request)
-        frames = [frame(HEADERS, END_HEADERS, stream, exchange.block)]
-        for begin in range(0, len(request), _FRAME_BYTES):
-            end = begin + _FRAME_BYTES
-            flags = END_STREAM if end >= len(request) else 0
-            frames.append(frame(DATA, flags, stream, request[begin:end]))
-        # Calls of one turn of the loop are written together.
+        self._write(frame(HEADERS, END_HEADERS, stream, exchange.block))
+        if not self._send_part(exchange):
+            self._partly_sent.append(exchange)
+
+    def _send_part(self, exchange: _Exchange) -> bool:
+        """Send as much of a request as the peer accepts; returns whether nothing is left to send."""
+        if exchange.response.done():
+            return True
+        request, begin = exchange.request, exchange.sent
+        room = min(self.send_window, self.stream_window + exchange.granted - begin)
+        end = min(begin + max(room, 0), len(request))
+        for at in range(begin, end, _FRAME_BYTES):
+            part = request[at : min(at + _FRAME_BYTES, end)]
+            is_last = at + len(part) == len(request)
+            self._write(frame(DATA, END_STREAM if is_last else 0, exchange.stream, part))
+        self.send_window -= end - begin
+        exchange.sent = end
+        return end == len(request)
+
+    def _write(self, data: bytes) -> None:
+        """Send a frame together with the others of this turn of the loop."""
         if not self._unsent:
             asyncio.get_running_loop().call_soon(self._flush)
-        self._unsent += frames
+        self._unsent.append(data)
 
     def _flush(self) -> None:
         frames, self._unsent = self._unsent, []
@@ -331,11 +392,17 @@ class UnaryConnection(_Connection):
         exchange = self._open.get(stream)
         if exchange is None:  # cancelled
             return
-        if kind == DATA:
+        if kind == WINDOW_UPDATE:
+            exchange.granted += int.from_bytes(payload)
+        elif kind == DATA:
             exchange.data += payload
-        if kind == RST_STREAM or flags & END_STREAM:
+        elif kind == HEADERS:
+            exchange.headers = payload
+        if kind == RST_STREAM or (kind != WINDOW_UPDATE and flags & END_STREAM):
             _finish(exchange, is_complete=kind != RST_STREAM)
             del self._open[stream]
+            if kind != RST_STREAM and exchange.sent < len(exchange.request):
+                self._write(frame(RST_STREAM, 0, stream, _CANCEL))
 
     def handled(self) -> None:
         """Continue with the calls that waited; after the end, fail all."""
@@ -358,11 +425,13 @@ def _finish(exchange: _Exchange, *, is_complete: bool) -> None:
     if exchange.response.done():
         return
     data = exchange.data
-    # A gRPC server sends either a message or an error, so the trailers need not be decoded.
+    # A gRPC server sends either a message or an error, so the trailers are decoded only without a message.
     if is_complete and 0 < (end := _message_end(data)) == len(data):
         exchange.response.set_result(_message_in(data, end))
+    elif is_complete:
+        exchange.response.set_exception(_failure(exchange.headers))
     else:
-        exchange.response.set_exception(NoResponse())
+        exchange.response.set_exception(CallFailed(Status.UNAVAILABLE, "the server has reset the call"))
 
 
 def _expire(response: asyncio.Future[bytes]) -> None:
@@ -380,23 +449,18 @@ class UnaryCalls:
         self._tls = tls
         self._connections: dict[str, UnaryConnection] = {}
         self._connecting: dict[str, asyncio.Task[UnaryConnection]] = {}
-        self._not_before = 0.0
-
-    def takes(self, request: bytes) -> bool:
-        """Whether a request may be sent in this way."""
-        return len(request) <= MAX_REQUEST_BYTES and asyncio.get_running_loop().time() >= self._not_before
-
-    def pause(self) -> None:
-        """Take no requests for a minute, because another way reaches a server where this one does not."""
-        self._not_before = asyncio.get_running_loop().time() + _PAUSE_S
 
     async def call(self, member: str, path: str, headers: Headers, request: bytes, timeout_s: float) -> bytes:
-        """The bytes of the response of a member (`HOST:PORT`). Raises `CannotConnect`, and as
-        `UnaryConnection.call`."""
+        """The bytes of the response of a member (`HOST:PORT`). Raises `CallFailed`."""
         connection = self._connections.get(member)
         if connection is None or not connection.is_usable:
             connection = await self._connect(member)
-        return await connection.call(path, headers, request, timeout_s)
+        try:
+            return await connection.call(path, headers, request, timeout_s)
+        except StreamBroken as error:
+            raise CallFailed(Status.UNAVAILABLE, str(error)) from error
+        except TimeoutError as error:
+            raise CallFailed(Status.DEADLINE_EXCEEDED) from error
 
     async def _connect(self, member: str) -> UnaryConnection:
         task = self._connecting.get(member)
@@ -421,8 +485,11 @@ class UnaryCalls:
                     ssl=peer.tls,
                     server_hostname=peer.server_name,
                 )
-        except OSError as error:  # TimeoutError and `ssl.SSLError` among them
-            raise CannotConnect(str(error)) from error
+        except TimeoutError as error:
+            raise CallFailed(Status.UNAVAILABLE, f"no connection within {_CONNECT_S:.0f} s") from error
+        except OSError as error:
+            words = str(error) if isinstance(error, ssl.SSLError) else in_words(error)
+            raise CallFailed(Status.UNAVAILABLE, words) from error
         self._connections[member] = connection
         return connection
 
@@ -447,7 +514,7 @@ class Call:
 @asynccontextmanager
 async def responses(call: Call) -> AsyncGenerator[AsyncGenerator[list[bytes], None], None]:
     """The bytes of the responses, in batches of those that are there, until the server ends the stream.
-    Raises `StreamBroken`, `OSError` (`ssl.SSLError` among them) and `TimeoutError`."""
+    Raises `CallFailed`, `StreamBroken`, `OSError` (`ssl.SSLError` among them) and `TimeoutError`."""
     loop, peer = asyncio.get_running_loop(), call.peer
     async with asyncio.timeout(_WATCH_CONNECT_S):
         transport, stream = await loop.create_connection(
@@ -506,7 +573,10 @@ class _Stream(_Connection):
             while end := _message_end(data):
                 self._messages.append(_message_in(data, end))
                 del data[:end]
-        if kind == RST_STREAM or flags & END_STREAM:
+        if kind == HEADERS and flags & END_STREAM:
+            error = _failure(payload)
+            self.end(True if error.status is Status.OK else error)
+        elif kind == RST_STREAM or (kind == DATA and flags & END_STREAM):
             self.end(True)
 
 
@@ -533,10 +603,6 @@ def _with_head(message: bytes) -> bytes:
 def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
     """An encoded frame."""
     return len(payload).to_bytes(3) + bytes((kind, flags)) + stream.to_bytes(4) + payload
-
-
-def _setting(number: int, value: int) -> bytes:
-    return number.to_bytes(2) + value.to_bytes(4)
 
 
 def _text(value: str) -> bytes:
