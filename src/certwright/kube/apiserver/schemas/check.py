@@ -68,16 +68,6 @@ def _types(schema: Schema) -> tuple[str, ...]:
     return (kind,) if kind else ()
 
 
-def allowed_types(schema: Schema) -> frozenset[type]:
-    """The Python types of the values of `schema`; none where it has no type."""
-    return _in_python(_types(schema))
-
-
-@lru_cache(_ALIKE)
-def _in_python(types: tuple[str, ...]) -> frozenset[type]:
-    return frozenset(python for name in types for python in _PYTHON.get(name, ()))
-
-
 def type_check(schema: Schema) -> Check | None:
     """The check of the type, or None where any type is valid."""
     types = _types(schema)
@@ -89,7 +79,8 @@ def type_check(schema: Schema) -> Check | None:
 
 @lru_cache(_ALIKE)
 def _type_check(types: tuple[str, ...], form: str, *, nullable: bool) -> Check:
-    allowed, takes_whole_floats = _in_python(types), "integer" in types
+    allowed = frozenset(python for name in types for python in _PYTHON.get(name, ()))
+    takes_whole_floats = "integer" in types
 
     def check(value: Any, path: Path, errors: list[FieldError]) -> None:
         kind = type(value)
@@ -275,23 +266,13 @@ def _compile(schema: Schema, guard: Guard | None) -> Check | None:
         type(None): enum_check(schema),
     }
     steps = {kind: checks for kind, checks in by_type.items() if checks}
-    kind, usual = type_check(schema), allowed_types(schema)
-    if not steps or kind is None:
-        return _steps_check(steps) if steps else kind
+    kind = type_check(schema)
+    if not steps:
+        return kind
 
-    # The usual types are looked up here, which saves a call per value.
     def check(value: Any, path: Path, errors: list[FieldError]) -> None:
-        value_type = type(value)
-        if value_type not in usual:
+        if kind is not None:
             kind(value, path, errors)
-        for step in steps.get(value_type, ()):
-            step(value, path, errors)
-
-    return check
-
-
-def _steps_check(steps: Mapping[type, list[Check]]) -> Check:
-    def check(value: Any, path: Path, errors: list[FieldError]) -> None:
         for step in steps.get(type(value), ()):
             step(value, path, errors)
 
