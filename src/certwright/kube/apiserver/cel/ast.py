@@ -95,6 +95,11 @@ def _children(node: Any) -> Iterator[Any]:
                 yield child
 
 
+def uses(root: Any, variable: str) -> bool:
+    """Whether an expression uses a variable, or a field of it by a name with dots."""
+    return any(part.name.name.partition(".")[0] == variable for part in parts(root))
+
+
 _PRIMITIVES = ("dyn", "bool", "int", "uint", "double", "string", "bytes")
 _WELL_KNOWN = ("dyn", "any", "timestamp", "duration")
 

@@ -213,8 +213,7 @@ class Checked(msgspec.Struct, frozen=True):
     @property
     def uses_old(self) -> bool:
         """Whether the expression uses `oldSelf`."""
-        names = (part.name.name for part in ast.parts(self.tree.root))
-        return any(name.partition(".")[0] == "oldSelf" for name in names)
+        return ast.uses(self.tree.root, "oldSelf")
 
 
 class Checker:

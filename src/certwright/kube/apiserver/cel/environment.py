@@ -287,16 +287,6 @@ def _dispatcher(group: Sequence[Function], made: Any) -> Callable[..., Any]:
 # --- compiling --------------------------------------------------------------------------------------------
 
 
-def _uses_old(env: Any, expression: str) -> bool:
-    if "oldSelf" not in expression:
-        return False
-    try:
-        env.compile(expression)
-    except RuntimeError:
-        return True
-    return False
-
-
 def bound(expression: str, old: str) -> str:
     """The expression with `oldSelf` bound to another value."""
     # The expression is on separate lines, so that columns stay and a comment at its end ends there.
@@ -351,6 +341,10 @@ class Expression:
             if part.HasField("select") and _selected(part.select.operand) == variable
         )
 
+    def uses(self, variable: str) -> bool:
+        """Whether the expression uses a variable."""
+        return cel_ast.uses(cel_ast.read(self._compiled.serialize()).root, variable)
+
     def run(self, data: Mapping[str, Any], meter: Meter | None = None) -> Any:
         """The value as a Python object. Raises `EvaluationError`, `CostExceeded` among them.
 
@@ -376,11 +370,13 @@ class Program:
     """A compiled rule on `self` and `oldSelf`. Raises `CompileError`."""
 
     def __init__(self, expression: str, *, optional_old: bool = False) -> None:
-        self.uses_old = _uses_old(_environment(("self",)), expression)
+        variables = ("self", "oldSelf", OLD, _HAS_OLD)
+        self._expression = Expression(expression, variables)
+        self.uses_old = "oldSelf" in expression and self._expression.uses("oldSelf")
         self._optional = optional_old and self.uses_old
         if self._optional:
-            expression = bound(expression, f"{_HAS_OLD} ? optional.of({OLD}) : optional.none()")
-        self._expression = Expression(expression, ("self", "oldSelf", OLD, _HAS_OLD))
+            text = bound(expression, f"{_HAS_OLD} ? optional.of({OLD}) : optional.none()")
+            self._expression = Expression(text, variables)
 
     def run(self, new: Any, old: Any = None, meter: Meter | None = None) -> Any:
         """The value for `self` = `new`. Raises `EvaluationError`, `CostExceeded` among them."""
