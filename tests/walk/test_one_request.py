@@ -75,7 +75,7 @@ async def test_the_functions_are_called_in_the_order_of_the_page(tmp_path: Path)
     certificate = {
         "apiVersion": "cert-manager.io/v1",
         "kind": "Certificate",
-        "metadata": {"name": "web"},
+        "metadata": {"name": "followed"},  # no other test has asked for it: request lines are cached
         "spec": spec,
     }
     bindings = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
@@ -100,7 +100,7 @@ async def test_the_functions_are_called_in_the_order_of_the_page(tmp_path: Path)
         sys.setprofile(trace)
         trace.is_on = True
         writer.write(
-            f"PUT {CERTIFICATES}/web HTTP/1.1\r\nhost: x\r\nauthorization: Bearer token\r\n"
+            f"PUT {CERTIFICATES}/followed HTTP/1.1\r\nhost: x\r\nauthorization: Bearer token\r\n"
             f"accept: application/json;q=0.75\r\ncontent-length: {len(body)}\r\n\r\n{body}".encode()
         )
         status = await reader.readline()
