@@ -120,7 +120,7 @@ async def test_a_new_key_is_handed_on_and_one_that_is_there_already_is_judged_fi
     assert await Keys(OperatorPolicy()).act(snapshot, effects) is Did.HANDED_ON
     # As after a crash between the write and its news.
     assert await Keys(OperatorPolicy()).act(snapshot, effects) is Did.WROTE
-    assert [key.metadata.name for key in await caches.next_keys_of("default/web")] == ["web-new"]
+    assert [key.metadata.name for key in await caches.secrets.next_keys_of("default/web")] == ["web-new"]
 
 
 async def test_a_secret_that_appears_in_the_moment_of_the_write_is_not_taken_unseen(scene: Scene) -> None:

@@ -230,10 +230,6 @@ class Caches:
         """The Challenges that an Order owns."""
         return self.challenges.cache.by_index(indexes.BY_OWNER, order.uid)
 
-    async def next_keys_of(self, owner: str) -> list[Secret]:
-        """The next-key Secrets that a Certificate of that name owns. Raises what a GET raises."""
-        return await self.secrets.next_keys_of(owner)
-
     def certificates_for(self, secret: str, *, but: ObjectKey) -> list[Certificate]:
         """The other Certificates whose target is that Secret."""
         cache = self.certificates.cache

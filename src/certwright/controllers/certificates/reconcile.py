@@ -344,7 +344,7 @@ class CertificateReconciler:
         uid = certificate.metadata.uid if certificate else ""
         owner = owner_value(*key)
         requests = [r for r in self._caches.requests_of(owner) if not is_controlled_by(r.metadata, uid)]
-        next_keys = await self._caches.next_keys_of(owner)
+        next_keys = await self._caches.secrets.next_keys_of(owner)
         secrets = [s for s in next_keys if not is_controlled_by(s.metadata, uid)]
         if not requests and not secrets:
             return
