@@ -75,7 +75,7 @@ def ordered(
     )
 
 
-def waiting(issuer: Json | None = None, request: Json | None = None, **others: Json) -> Around:
+def waiting(issuer: Json | None = None, request: Json | None = None, **others: Any) -> Around:
     """A Certificate that is being issued."""
     return Around(certificate(NOT_READY, ISSUING), issuer, request, **others)
 
