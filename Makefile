@@ -21,13 +21,15 @@ help:  ## show this list
 	@echo "To develop it:"
 	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | grep -vE '^($(USERS)):' | sed -E 's/:.*## /\t/; s/^/  /' | expand -t 15
 
-# pip's own command is the last file of a new environment: one that was interrupted before is made anew.
+# Made elsewhere and moved into place: one that was interrupted is not there, and two makes at once do not meet.
 $(BIN)/pip:
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "certwright needs Python 3.11 or newer; this is %s. Set PYTHON=python3.11, say." % sys.version.split()[0])'
 	@$(PYTHON) -c 'import sys; exec("try:\n import ensurepip, venv\nexcept ImportError:\n sys.exit(\"Python has no venv here; install it, on Debian and Ubuntu by: apt install python3-venv (or python%d.%d-venv)\" % sys.version_info[:2])")'
 	@echo "making $(VENV) …"
-	@rm -rf $(VENV) && mkdir $(VENV) && $(PYTHON) -m venv $(VENV) 2> $(VENV)/errors \
-	  || { grep -v -e '^ ' -e Traceback -e KeyboardInterrupt $(VENV)/errors >&2; rm -rf $(VENV); exit 1; }
+	@new=$(CURDIR)/$(VENV).$$$$; trap 'rm -rf $$new $$new.log' EXIT; trap 'exit 130' INT TERM; \
+	  $(PYTHON) -m venv $$new > $$new.log 2>&1 || { cat $$new.log >&2; exit 1; }; \
+	  sed -i "s#$$new#$(CURDIR)/$(VENV)#g" $$new/pyvenv.cfg $$(grep -lI "$$new" $$new/bin/*); \
+	  test -e $@ || { rm -rf $(VENV); mv $$new $(VENV); }
 
 # A stamp per lock: nothing is asked of the package index while the locks are as they were.
 $(VENV)/.runtime: requirements/runtime.lock requirements/build.lock pyproject.toml | $(BIN)/pip
