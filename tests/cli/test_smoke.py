@@ -40,6 +40,7 @@ revoke web -n NS                                             | 1 | ACME
 check api                                                    | 0 | the API is ready
 limits                                                       | 0 | no
 trust show issuer/internal -n NS                             | 0 | SHA-256
+export web --to tls -n NS                                    | 0 | tls.key
 import ca --cert none --key none --name x -n NS              | 1 | none does not exist
 user create alice --role view --kubeconfig alice             | 0 | alice
 backup saved --data-dir DATA                                 | 0 | saved

@@ -48,6 +48,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "deny": "Forbid certificate requests to be signed.",
         "check": "Check a solver, an API server, or a switch from cert-manager.",
         "expiring": "List certificates by expiry: of the server, in files, on hosts.",
+        "export": "Copy a certificate's files to this machine, once or at every renewal.",
         "import": "Import accounts, keys and certificates of other programs.",
         "inspect": "Show what is inside a certificate's Secret.",
         "limits": "Show the rate limits of ACME servers, and their use.",
