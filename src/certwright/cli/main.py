@@ -29,7 +29,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "config": "Check and show the configuration file of `serve` or `controllers`.",
     },
     "Objects": {
-        "create": "Create a certificate or a CA from options, without YAML.",
+        "create": "Create a certificate, a CA or an issuer from options, without YAML.",
         "apply": "Create or change the objects that files describe.",
         "diff": "Show what `apply` would change.",
         "get": "List objects, or print them as YAML or JSON.",

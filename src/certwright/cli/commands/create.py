@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Coroutine
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Any
 
 import click
 
+from certwright.cli import new_issuers, related
 from certwright.cli.access import Session, session
-from certwright.cli.diagnosis import OUR_GROUP, SETS_GROUP
+from certwright.cli.commands import wait as waiting
+from certwright.cli.diagnosis import OUR_GROUP, SETS_GROUP, diagnose
 from certwright.cli.errors import AlreadyReported, Failed, report_error, report_warning
-from certwright.cli.flags import argument, flag, flag_options
+from certwright.cli.flags import argument, flag, flag_options, seconds
 from certwright.cli.format import echo, print_content, reference
-from certwright.cli.options import Folder, ServerOptions, Words, asynchronous, namespaced_server_options
-from certwright.cli.related import CERTIFICATES, CLUSTER_ISSUERS, ISSUERS, get_or_none
+from certwright.cli.options import Folder, ServerOptions, Words, namespaced_server_options
+from certwright.cli.related import CERTIFICATES, CLUSTER_ISSUERS, ISSUERS, SECRETS, get_or_none
 from certwright.kube.api import errors
 from certwright.kube.util.encoding import is_ip_address
 
@@ -152,66 +157,77 @@ def _check_names(requested: NewCertificate) -> None:
 
 
 Json = dict[str, Any]
-_KINDS = {kind.kind: kind for kind in (CERTIFICATES, ISSUERS, CLUSTER_ISSUERS)}
-_DRY_RUN = click.option(
-    "--dry-run", is_flag=True, help="Print the objects instead of creating them; needs no server."
-)
-_OUTPUT = click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["yaml", "json"]),
-    help="Print the objects as YAML or JSON; with --dry-run YAML unless given.",
-)
+_KINDS = {kind.kind: kind for kind in (CERTIFICATES, ISSUERS, CLUSTER_ISSUERS, SECRETS)}
+# Where a ClusterIssuer looks for its Secrets, unless --cluster-resource-namespace names another namespace.
+_CLUSTER_NAMESPACE = "kube-system"
 
 
-@click.group(cls=Folder, short_help="Create a certificate or a CA from options, without YAML.")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Printing:
+    """What is done with the objects. `output` None: not given."""
+
+    wait: bool = flag("--wait", "Wait until it is ready, with progress; status 1 if it is not.", is_flag=True)
+    timeout_s: float = seconds("--timeout", "How long --wait waits; e.g. 30, 30s or 5m.", default="2m")
+    dry_run: bool = flag(
+        "--dry-run", "Print the objects instead of creating them; needs no server.", is_flag=True
+    )
+    output: str | None = flag(
+        "-o, --output",
+        "Print the objects as YAML or JSON; with --dry-run YAML unless given.",
+        type=click.Choice(["yaml", "json"]),
+    )
+
+
+@click.group(cls=Folder, short_help="Create a certificate, a CA or an issuer from options, without YAML.")
 def command() -> None:
     """Create objects from options, without YAML.
 
     \b
     Examples:
       certwright create ca internal
+      certwright create issuer letsencrypt --email you@example.org --webroot /var/www/html
       certwright create certificate web --dns web.example.test --issuer internal
     """
 
 
 @command.command("certificate", short_help="Create a certificate for names.")
 @flag_options("requested", NewCertificate)
-@_DRY_RUN
-@_OUTPUT
+@flag_options("printing", Printing)
 @namespaced_server_options
-@asynchronous
-async def certificate(
-    *, server: ServerOptions, requested: NewCertificate, dry_run: bool, output: str | None
-) -> None:
+def certificate(*, server: ServerOptions, requested: NewCertificate, printing: Printing) -> None:
     """Create a Certificate: the controllers issue it, store it in a Secret and renew it.
 
-    An existing object is never changed; use `certwright edit` or `certwright apply` for that.
+    An existing object is never changed; use `certwright edit` or `certwright apply` for that. With --wait the
+    command ends when the certificate is ready, and says until when it is valid.
 
     \b
     Examples:
       certwright create certificate web --dns example.test --dns www.example.test --issuer internal
+      certwright create certificate web --dns www.example.org --issuer letsencrypt --wait
       certwright create certificate db --ip 10.0.0.5 --issuer ca --kind ClusterIssuer --secret db
       certwright create certificate web --dns example.test --issuer internal --dry-run > web.yaml
     """
     content = new_certificate(requested)
-    if dry_run:
-        _print([_placed(content, server.namespace)], output or "yaml")
-        return
-    async with session(server) as here:
-        if requested.kind is None:
-            content["spec"]["issuerRef"] |= await _existing_kind(here, requested.issuer)
-        await _create(here, [content], output)
+
+    async def create() -> None:
+        async with session(server) as here:
+            if requested.kind is None:
+                content["spec"]["issuerRef"] |= await _existing_kind(here, requested.issuer)
+            await _create(here, [content], printing.output)
+
+    _do(create(), [content], server, printing)
+    if printing.wait and not printing.dry_run:
+        asyncio.run(_show(server, requested.name))
 
 
 @command.command("ca", short_help="Create a private CA and the issuer that signs with it.")
 @flag_options("requested", NewCa)
-@_DRY_RUN
-@_OUTPUT
+@flag_options("printing", Printing)
 @namespaced_server_options
-@asynchronous
-async def ca(*, server: ServerOptions, requested: NewCa, dry_run: bool, output: str | None) -> None:
+def ca(*, server: ServerOptions, requested: NewCa, printing: Printing) -> None:
     """Create a private CA: a self-signed issuer, the CA's certificate, and the issuer NAME, which signs.
+
+    A renewal of the CA keeps its key, so that clients that have installed it need nothing new.
 
     \b
     Examples:
@@ -220,14 +236,155 @@ async def ca(*, server: ServerOptions, requested: NewCa, dry_run: bool, output: 
       certwright create ca internal --common-name "Example Ltd. Internal CA" --dry-run -o yaml
     """
     contents = new_ca(requested)
-    if requested.cluster and server.namespace is None:
-        # Where a ClusterIssuer looks for its Secret.
-        server = replace(server, namespace="kube-system")
-    if dry_run:
-        _print([_placed(content, server.namespace) for content in contents], output or "yaml")
+    server = _of_issuer(server, cluster=requested.cluster)
+
+    async def create() -> None:
+        async with session(server) as here:
+            await _create(here, contents, printing.output)
+
+    _do(create(), contents, server, printing)
+
+
+@command.group("issuer", cls=Folder, short_help="Create an issuer: Let's Encrypt, ACME, a CA, Vault.")
+def issuer() -> None:
+    """Create an Issuer or ClusterIssuer, and the Secret of its credentials.
+
+    \b
+    Examples:
+      certwright create issuer letsencrypt --email you@example.org --http01
+      certwright create issuer ca office --secret office-ca
+    """
+
+
+@issuer.command("letsencrypt", short_help="Create an issuer for Let's Encrypt.")
+@flag_options("requested", new_issuers.NewLetsEncrypt)
+@flag_options("printing", Printing)
+@namespaced_server_options
+def letsencrypt(*, server: ServerOptions, requested: new_issuers.NewLetsEncrypt, printing: Printing) -> None:
+    """Create an issuer for Let's Encrypt. Its terms: https://letsencrypt.org/repository/
+
+    Credentials of a DNS provider are read from a file or standard input, never from the command line: lines
+    NAME = VALUE, JSON, or a token alone. docs/dns-providers.md lists the names for each provider.
+
+    \b
+    Examples:
+      certwright create issuer letsencrypt --email you@example.org --http01
+      certwright create issuer letsencrypt --email you@example.org --webroot /var/www/html --wait
+      certwright create issuer letsencrypt staging --email you@example.org --http01 --staging
+      certwright create issuer letsencrypt --email you@example.org --dns01 cloudflare --credentials -
+      certwright create issuer letsencrypt --email you@example.org --webroot /srv --dry-run -o yaml
+    """
+    _create_issuer(server, requested, printing)
+
+
+@issuer.command("acme", short_help="Create an issuer for any ACME server.")
+@flag_options("requested", new_issuers.NewAcme)
+@flag_options("printing", Printing)
+@namespaced_server_options
+def acme(*, server: ServerOptions, requested: new_issuers.NewAcme, printing: Printing) -> None:
+    """Create an issuer for an ACME server: ZeroSSL, Google Trust Services, step-ca, Pebble and others.
+
+    \b
+    Examples:
+      certwright create issuer acme step --server https://ca.example.org/acme/acme/directory --http01
+      certwright create issuer acme zerossl --server https://acme.zerossl.com/v2/DV90 --http01 --eab -
+    """
+    _create_issuer(server, requested, printing)
+
+
+@issuer.command("ca", short_help="Create an issuer that signs with the CA in a Secret.")
+@flag_options("requested", new_issuers.NewCaIssuer)
+@flag_options("printing", Printing)
+@namespaced_server_options
+def ca_issuer(*, server: ServerOptions, requested: new_issuers.NewCaIssuer, printing: Printing) -> None:
+    """Create an issuer that signs with the CA in a Secret.
+
+    `certwright create ca` makes a new CA with its issuer, `certwright import ca` takes a CA from files.
+
+    \b
+    Examples:
+      certwright create issuer ca office --secret office-ca
+    """
+    _create_issuer(server, requested, printing)
+
+
+@issuer.command("vault", short_help="Create an issuer for Vault or OpenBao.")
+@flag_options("requested", new_issuers.NewVault)
+@flag_options("printing", Printing)
+@namespaced_server_options
+def vault(*, server: ServerOptions, requested: new_issuers.NewVault, printing: Printing) -> None:
+    """Create an issuer for the PKI engine of Vault or OpenBao.
+
+    \b
+    Examples:
+      certwright create issuer vault v --server https://v.test --path pki/sign/web --credentials -
+    """
+    _create_issuer(server, requested, printing)
+
+
+def _create_issuer(server: ServerOptions, requested: new_issuers.Requested, printing: Printing) -> None:
+    new = new_issuers.new_issuer(requested)
+    for note in new.notes:
+        report_warning(note)
+    server = _of_issuer(server, cluster=requested.cluster)
+
+    async def create() -> None:
+        async with session(server) as here:
+            # Both or neither: an issuer would use the credentials of a Secret that has another purpose.
+            for content in new.objects:
+                await _check_new(here, content, new)
+            await _create(here, new.objects, printing.output)
+
+    _do(create(), new.objects, server, printing)
+
+
+def _of_issuer(server: ServerOptions, *, cluster: bool) -> ServerOptions:
+    """The options with the namespace of the issuer's Secrets."""
+    return replace(server, namespace=_CLUSTER_NAMESPACE) if cluster and not server.namespace else server
+
+
+def _do(
+    create: Coroutine[Any, Any, None], contents: list[Json], server: ServerOptions, printing: Printing
+) -> None:
+    """Print or create the objects; then wait for the last one, if that is asked for."""
+    if printing.dry_run:
+        create.close()
+        _print([_placed(content, server.namespace) for content in contents], printing.output or "yaml")
         return
+    asyncio.run(create)
+    if not printing.wait:
+        return
+    last = contents[-1]
+    words = [_KINDS[last["kind"]].singular, last["metadata"]["name"], "--for=condition=Ready"]
+    words += [f"--timeout={printing.timeout_s:g}"]
+    given = {"-n": server.namespace, "--kubeconfig": server.kubeconfig, "--context": server.context}
+    words += [str(word) for name, value in given.items() if value is not None for word in (name, value)]
+    waiting.command.main(words, standalone_mode=False)
+
+
+async def _check_new(here: Session, content: Json, new: new_issuers.NewIssuer) -> None:
+    """Raises `Failed` if the server would not create the object."""
+    kind, name = _KINDS[content["kind"]], content["metadata"]["name"]
+    what = reference(kind, name)
+    try:
+        await here.client.create(kind, _placed(content, here.namespace), strict=True, dry_run=True)
+    except errors.AlreadyExists:
+        place = f" in namespace {here.namespace}" if kind.namespaced else ""
+        raise Failed(
+            f"{what} already exists{place}, and nothing was created: name another issuer, or replace it: "
+            "--dry-run -o yaml | certwright apply -f -"
+        ) from None
+    except errors.ApiError as error:
+        raise Failed(f"{what}: {error}{new_issuers.advice_on(error, new)}") from error
+
+
+async def _show(server: ServerOptions, name: str) -> None:
+    """Print the state of a certificate in one sentence."""
     async with session(server) as here:
-        await _create(here, contents, output)
+        certificate = await here.client.get(CERTIFICATES, name, here.namespace)
+        around = await related.around(here.client, certificate)
+    secret = certificate["spec"]["secretName"]
+    echo(f"{here.namespace}/{name}: {diagnose(around, datetime.now(UTC))}; it is in Secret {secret}")
 
 
 async def _existing_kind(here: Session, issuer: str) -> Json:
