@@ -720,3 +720,39 @@ def test_with_the_feature_gate_the_example_is_issued(
     assert "digital signature, server auth" in shown
     assert "ECDSA 256, belongs to the certificate" in cli("inspect", "secret", "classic-tls").out
     server.end()
+
+
+BROKEN_ISSUER = """
+apiVersion: cert-manager.io/v1
+kind: Issuer
+metadata: {name: selfsigned}
+spec: {ca: {secretName: missing}}
+"""
+
+
+def test_wait_says_what_it_waits_for(cli: Cli, namespace: str) -> None:
+    here = ("-n", namespace)
+    assert cli("apply", "-f", "-", *here, stdin=BROKEN_ISSUER + "---" + CERTIFICATE).status == 0
+    waiting = cli("wait", "cert/web", "--for=condition=Ready", "--timeout=3", *here)
+    assert waiting.status == 1
+    line, error = waiting.err.splitlines()[-2:]
+    assert line.startswith("certificate/web: waiting for Issuer selfsigned, which is not ready: "), (
+        waiting.err
+    )
+    assert error.startswith("error: certificate.cert-manager.io/web: not within 3 s: waiting for Issuer"), (
+        error
+    )
+    issuer = cli("wait", "issuer/selfsigned", "--for=condition=Ready", "--timeout=0", *here)
+    assert "not within 0 s: Ready is False (ErrGetKeyPair): " in issuer.err
+    kept = cli("wait", "cert/web", "--for=delete", "--timeout=0", *here)
+    assert "not within 0 s: exists, and nothing has deleted it" in kept.err
+
+
+def test_wait_refuses_a_condition_that_the_kind_never_has(cli: Cli, namespace: str) -> None:
+    here = ("-n", namespace)
+    assert cli("apply", "-f", "-", *here, stdin=CERTIFICATE).status == 0
+    refused = cli("wait", "cert/web", "--for=condition=Redy", "--timeout=60", *here)
+    assert refused.status == 2
+    assert "did you mean condition=Ready?" in refused.err
+    none = cli("wait", "cm/kube-root-ca.crt", "--for=condition=Ready", "--timeout=60", *here)
+    assert "configmaps have no conditions; wait for delete or create" in none.err

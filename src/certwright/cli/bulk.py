@@ -121,25 +121,38 @@ class Tally:
 Json = dict[str, Any]
 
 
-async def follow(
-    client: Client, kind: Kind[Json], name: str, namespace: str
-) -> AsyncGenerator[Json | None, None]:
-    """Yield the object's state now and after every change; None while it does not exist. Never ends.
+States = dict[tuple[str, str], Json | None]
+"""Objects by namespace and name; None for one that does not exist."""
+
+
+async def follow(client: Client, kind: Kind[Json], namespace: str, name: str = "") -> AsyncGenerator[States]:
+    """Yield the states of the objects of the namespace (of all if it is empty), or of one object of it: first
+    of all of them, then of those that have changed. Never ends.
 
     Raises `ApiError` and `Unreachable`. The caller must close it when leaving early (`contextlib.aclosing`).
     """
-    fields = f"metadata.name={name}"
+    fields = f"metadata.name={name}" if name else ""
+    known: set[tuple[str, str]] = {(namespace, name)} if name else set()
     while True:
         listing = await client.list(kind, namespace, fields=fields)
-        yield listing.items[0] if listing.items else None
+        found: States = {_key(obj): obj for obj in listing.items}
+        yield dict.fromkeys(known) | found
+        known |= found.keys()
         revision = listing.resource_version
         try:
             while True:
                 watch = client.watch(kind, namespace, resource_version=revision, fields=fields)
                 async with aclosing(watch):
                     async for batch in watch:
+                        changed: States = {}
                         for event in batch:
                             revision = event.resource_version
-                            yield None if event.type == "DELETED" else event.object
+                            changed[_key(event.object)] = None if event.type == "DELETED" else event.object
+                        known |= changed.keys()
+                        yield changed
         except errors.Expired:
             continue
+
+
+def _key(obj: Json) -> tuple[str, str]:
+    return obj["metadata"].get("namespace", ""), obj["metadata"]["name"]

@@ -66,11 +66,16 @@ _BACKOFF_MAX = timedelta(hours=32)
 
 
 class Diagnosis(msgspec.Struct, frozen=True):
-    """`cause` is one sentence without its full stop; `advice` is the fix, empty if there is none."""
+    """`cause` is one sentence without its full stop; `advice` is the fix, empty if there is none.
+
+    `next_attempt`: the time before which nothing changes by itself, after a failure. `final`: nothing changes
+    any more."""
 
     cause: str
     advice: str = ""
     ready: bool = False
+    next_attempt: datetime | None = None
+    final: bool = False
 
     def __str__(self) -> str:
         return f"{self.cause}; {self.advice}" if self.advice else self.cause
@@ -181,6 +186,57 @@ def diagnose(around: Around, now: datetime) -> Diagnosis:
             "if this lasts, check that the controllers run (`certwright serve` without `--controllers ''`)",
         )
     return Diagnosis(f"not ready: {sentence(str(ready.get('message', '')))} ({ready.get('reason')})")
+
+
+CONDITION_TYPES: Mapping[str, tuple[str, ...]] = {
+    "certificates.cert-manager.io": ("Ready", "Issuing", "SecretAdopted", "Verified"),
+    "certificaterequests.cert-manager.io": ("Ready", "Approved", "Denied", "InvalidRequest", "FailureCause"),
+    "issuers.cert-manager.io": ("Ready",),
+    "clusterissuers.cert-manager.io": ("Ready",),
+    "issuersets.certwright.io": ("Ready",),
+    "clusterissuersets.certwright.io": ("Ready",),
+    "deliveries.certwright.io": ("Delivered", "Deployed"),
+    "orders.acme.cert-manager.io": (),
+    "challenges.acme.cert-manager.io": (),
+    "certificatesigningrequests.certificates.k8s.io": ("Approved", "Denied", "Failed"),
+    "customresourcedefinitions.apiextensions.k8s.io": (
+        "Established",
+        "NamesAccepted",
+        "NonStructuralSchema",
+        "Terminating",
+        "KubernetesAPIApprovalPolicyConformant",
+    ),
+    "secrets": (),
+    "configmaps": (),
+}
+"""The types of conditions of the kinds (`Kind.resource`) whose controllers are known."""
+
+
+def diagnose_other(obj: Json, kind: str) -> Diagnosis:
+    """Why an object of any kind does not have the condition of that type (in lower case), from its status.
+
+    `final` for a request that has been refused, and for an order or challenge that has failed.
+    """
+    status = obj.get("status") or {}
+    found = next(
+        (item for item in status.get("conditions") or [] if str(item.get("type", "")).lower() == kind), None
+    )
+    seen = (found or {}).get("observedGeneration")
+    if found is None and status.get("state"):
+        why = sentence(str(status.get("reason", "")))
+        return Diagnosis(f"{status['state']}{f': {why}' if why else ''}")
+    if found is None:
+        others = [item for item in status.get("conditions") or [] if item.get("status") == "False"]
+        if not others:
+            return Diagnosis("not processed by any controller yet", "if this lasts, check that they run")
+        found = others[0]
+    elif seen is not None and seen < (obj.get("metadata") or {}).get("generation", 0):
+        return Diagnosis("its last change has not been processed yet")
+    message, reason = sentence(str(found.get("message", ""))), found.get("reason", "")
+    is_final = (
+        found.get("type") == "Ready" and reason in ("Failed", "Denied") and "request" in obj.get("spec", {})
+    )
+    return Diagnosis(f"{found.get('type')} is {found.get('status')} ({reason}): {message}", final=is_final)
 
 
 def _ready(around: Around, now: datetime) -> Diagnosis:
@@ -313,6 +369,7 @@ def _failed(around: Around, now: datetime) -> Diagnosis:
         f"issuance failed ({count(attempts, 'attempt')}, the last {from_now(failed_at, now)}): "
         f"{_failure(around, record)}; {_next_try(next_try, now)}",
         advice or f"correct the cause, then {renew}",
+        next_attempt=next_try,
     )
 
 
@@ -351,7 +408,8 @@ def _waiting_for_issuer(around: Around, now: datetime) -> Diagnosis | None:
     if next_try is None:
         return None
     why = record.advice or sentence(record.message)
-    return Diagnosis(f"waiting for {issuer_words(around.certificate)}: {why}; {_next_try(next_try, now)}")
+    waiting = f"waiting for {issuer_words(around.certificate)}: {why}; {_next_try(next_try, now)}"
+    return Diagnosis(waiting, next_attempt=next_try)
 
 
 def _next_try(moment: datetime, now: datetime) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import IO, Any
 
 import click
 import msgspec
@@ -24,6 +26,17 @@ def echo_lines(lines: Iterable[str]) -> None:
     """Print each text in one line: a line break in a field must not forge one."""
     for line in lines:
         echo(line.replace("\n", "\\n"))
+
+
+def is_coloured(stream: IO[str] | None = None) -> bool:
+    """Whether to colour what goes to the stream, by default standard output: a terminal that has colours.
+
+    Source: no-color.org.
+    """
+    stream = stream or sys.stdout
+    if stream is None or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        return False
+    return stream.isatty()
 
 
 class StatusView(msgspec.Struct, frozen=True):

@@ -10,6 +10,8 @@ VARIABLES = {
     "CERTWRIGHT_ENCRYPTION_KEY": "The wrapping key of Secrets at rest, in base64; several with commas between "
     "([encryption](../encryption.md)).",
     "CERTWRIGHT_DEBUG": "`1` shows tracebacks of errors, as `certwright --debug` does.",
+    "NO_COLOR": "Any value: no colours on a terminal.",
+    "TERM": "`dumb`: no colours on a terminal.",
     "KUBERNETES_SERVICE_HOST": "Set by Kubernetes in a pod: where the API server is, for `certwright controllers`.",
     "KUBERNETES_SERVICE_PORT": "Set by Kubernetes in a pod: the port of the API server.",
     "AWS_REGION": "The region of AWS services, for solvers that name none (`route53`).",

@@ -183,9 +183,10 @@ class _Deleter:
         try:
             async with (
                 asyncio.timeout(wait_s),
-                aclosing(follow(self.here.client, kind, name, namespace)) as states,
+                aclosing(follow(self.here.client, kind, namespace, name)) as states,
             ):
-                async for state in states:
+                async for changed in states:
+                    state = changed.get((namespace, name))
                     if state is None or "deletionTimestamp" not in state["metadata"]:
                         return True
         except TimeoutError:

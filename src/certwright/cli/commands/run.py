@@ -9,7 +9,7 @@ import sys
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import click
 import msgspec
@@ -18,6 +18,7 @@ from certwright import app
 from certwright.cli import daemon, lazy, related, server_flags
 from certwright.cli.access import USER_AGENT
 from certwright.cli.applier import Applier
+from certwright.cli.board import Board, make_board
 from certwright.cli.commands.apply import apply_all
 from certwright.cli.commands.serve import announce
 from certwright.cli.diagnosis import (
@@ -41,7 +42,6 @@ from certwright.kube.client.cache import revision_of
 from certwright.kube.client.informer import Informer
 from certwright.kube.client.rest import Client
 from certwright.kube.util.clock import Clock, SystemClock
-from certwright.kube.util.encoding import visible
 from certwright.kube.util.tasks import TaskSet
 
 
@@ -215,7 +215,9 @@ class Runner:
             await self._clock.sleep(_TOGETHER_S)
             overview.mirror.changed.clear()
             stories = {key: overview.story(key) for key in keys}
-            board.show(stories)
+            ready = sum(story.ready for story in stories.values())
+            title = f"{ready} of {count(len(stories), 'certificate')} ready"
+            board.show(title, {str(key): story for key, story in stories.items()})
             if all(story.ready for story in stories.values()):
                 break
         return True
@@ -275,89 +277,6 @@ def _called_as() -> str:
     if executable and Path(executable).resolve() == started.resolve():
         return "certwright"
     return str(started) if started.name == "certwright" else f"{sys.executable} -m certwright"
-
-
-_LEAVE_LINES = 6
-
-
-class Board(Protocol):
-    """Shows the diagnoses of certificates while they change."""
-
-    def show(self, stories: Mapping[ObjectKey, Diagnosis]) -> None:
-        """Show the current diagnoses."""
-
-    def say(self, line: str) -> None:
-        """Print a permanent line."""
-
-    def close(self) -> None:
-        """End the display."""
-
-
-class Lines:
-    """One line for every change: for logs, pipes and files."""
-
-    def __init__(self) -> None:
-        self._reported: dict[ObjectKey, str] = {}
-
-    def show(self, stories: Mapping[ObjectKey, Diagnosis]) -> None:
-        """Print the certificates whose diagnosis has changed."""
-        for key, story in stories.items():
-            if self._reported.get(key) != str(story):
-                self._reported[key] = str(story)
-                self.say(visible(f"{key}: {story}"))
-
-    def say(self, line: str) -> None:
-        """Print a line."""
-        report(line)
-
-    def close(self) -> None:
-        """Nothing to do."""
-
-
-class Live:
-    """A table that is redrawn in place, for a terminal."""
-
-    def __init__(self) -> None:
-        # rich costs 70 ms and 7 MB, spent only for a live table.
-        from rich.console import Console
-        from rich.live import Live as RichLive
-
-        self._console = Console()
-        self._live = RichLive(console=self._console, auto_refresh=False, transient=True)
-        self._live.start()
-
-    def show(self, stories: Mapping[ObjectKey, Diagnosis]) -> None:
-        """Draw the table: certificates that are not ready first, as many as fit into the window."""
-        from rich.table import Table
-        from rich.text import Text
-
-        order = sorted(stories.items(), key=lambda item: (item[1].ready, item[0]))
-        room = max(3, self._console.height - _LEAVE_LINES)
-        ready = sum(story.ready for story in stories.values())
-        table = Table(box=None, pad_edge=False, title_justify="left", title_style="bold")
-        table.title = f"{ready} of {count(len(stories), 'certificate')} ready"
-        longest = max((len(str(key)) for key in stories), default=0)
-        table.add_column("CERTIFICATE", no_wrap=True, min_width=min(longest, self._console.width // 2))
-        table.add_column("STATE", overflow="ellipsis", no_wrap=True)
-        for key, story in order[:room]:
-            style = "green" if story.ready else "yellow"
-            table.add_row(str(key), Text(visible(str(story)), style=style))
-        if len(order) > room:
-            table.add_row(f"and {len(order) - room} more", "")
-        self._live.update(table, refresh=True)
-
-    def say(self, line: str) -> None:
-        """Print a line above the table."""
-        self._console.print(line, markup=False, highlight=False, soft_wrap=True)
-
-    def close(self) -> None:
-        """Remove the table."""
-        self._live.stop()
-
-
-def make_board(*, terminal: bool) -> Board:
-    """The board for standard output."""
-    return Live() if terminal else Lines()
 
 
 class Row(msgspec.Struct, frozen=True):

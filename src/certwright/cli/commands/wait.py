@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable
-from contextlib import aclosing
-from datetime import UTC, datetime
+import sys
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import click
 
-from certwright.cli import diagnosis, related
+from certwright.cli import diagnosis, lazy, related
 from certwright.cli.access import Session, session
-from certwright.cli.bulk import follow
-from certwright.cli.errors import AlreadyReported, report_error
-from certwright.cli.format import echo, reference
+from certwright.cli.board import make_board
+from certwright.cli.bulk import ONE_AT_A_TIME, States, each_in_order, follow
+from certwright.cli.diagnosis import Around, Diagnosis
+from certwright.cli.errors import AlreadyReported, report, report_error
+from certwright.cli.format import count, echo, reference
 from certwright.cli.options import (
     ServerOptions,
     all_namespaces_option,
@@ -31,17 +35,36 @@ from certwright.kube.api.kinds import Kind
 Json = dict[str, Any]
 Test = Callable[[Json | None], bool]
 _CONDITION = re.compile(r"condition=([A-Za-z0-9.\-/]+)(?:=(True|False|Unknown))?", re.IGNORECASE)
+# What is reached sooner needs no words.
+_QUIET_S = 1.0
+# What stands behind a Certificate changes without it.
+_LOOK_EVERY_S = 1.0
+# A failure is reported when it has lasted: a controller may be about to see what the user has corrected.
+_SETTLED_S = 1.0
+_PROGRESS_EVERY_S = 5.0
+_TOGETHER_S = 0.1
 
 
-def parse_goal(_context: click.Context, _option: click.Parameter, value: str) -> tuple[str, Test]:
-    """Parse `--for`: words for the message, and a test of an object's state (None: does not exist)."""
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """What to wait for. `words` are for messages; `test` is of an object's state (None: does not exist);
+    `condition` is a type in lower case, with a status, empty for other goals."""
+
+    words: str
+    test: Test
+    condition: str = ""
+    status: str = ""
+
+
+def parse_goal(_context: click.Context, _option: click.Parameter, value: str) -> Goal:
+    """Parse `--for`."""
     if value == "delete":
-        return "deleted", lambda obj: obj is None
+        return Goal("deleted", lambda obj: obj is None)
     if value == "create":
-        return "created", lambda obj: obj is not None
+        return Goal("created", lambda obj: obj is not None)
     if match := _CONDITION.fullmatch(value):
         kind, expected = match[1].lower(), (match[2] or "True").lower()
-        return "condition met", lambda obj: _status(obj, kind) == expected
+        return Goal("condition met", lambda obj: _status(obj, kind) == expected, match[1], expected)
     hint = f"; did you mean condition={value}?" if value.isalpha() and value[0].isupper() else ""
     known = "condition=TYPE, condition=TYPE=STATUS, delete, create"
     raise click.BadParameter(f"`{value}` is not one of {known}{hint}")
@@ -74,13 +97,14 @@ def _status(obj: Json | None, kind: str) -> str:
 @namespaced_server_options
 @selection_arguments
 @asynchronous
-async def command(
-    *, server: ServerOptions, selection: Selection, goal: tuple[str, Test], timeout_s: float
-) -> None:
+async def command(*, server: ServerOptions, selection: Selection, goal: Goal, timeout_s: float) -> None:
     """Wait until objects have a condition, exist, or are deleted.
 
-    On a timeout the exit status is 1, and for every Certificate that is not ready yet one sentence
-    says what it waits for.
+    While it waits, it shows on standard error why the objects do not have the condition: live on a terminal,
+    elsewhere one line for each change. More than twenty objects are counted. On a timeout the exit status is
+    1, and one sentence for each object says what it waits for. It ends early, with status 1, when no object
+    can reach the condition any more: the next attempt for a Certificate is after the timeout, or a request
+    has been refused.
 
     \b
     Examples:
@@ -90,58 +114,251 @@ async def command(
     """
     async with session(server) as here:
         targets = await selection.targets(here)
-        waiter = _Waiter(here, goal, timeout_s)
-        chosen = [item for target in targets for item in await _choose(here, target, selection)]
-        results = await asyncio.gather(*(waiter.wait(*item) for item in chosen))
-    if not all(results):
+        items = [item for target in targets for item in await _choose(here, target, selection)]
+        waiter = _Waiter(here, goal, timeout_s, items)
+        await waiter.wait()
+    if waiter.failed:
         raise AlreadyReported
 
 
-async def _choose(here: Session, target: Target, selected: Selection) -> list[tuple[Kind[Json], str, str]]:
+@dataclass(slots=True, eq=False)
+class _Item:
+    """An object that is waited for."""
+
+    kind: Kind[Json]
+    namespace: str
+    name: str
+    state: Json | None = None
+    is_known: bool = False
+    changed_at: datetime | None = None
+    story: Diagnosis | None = None
+    hopeless_since: float | None = None
+
+
+async def _choose(here: Session, target: Target, selected: Selection) -> list[_Item]:
     keys = await selected.keys(here, target)
     if not keys:
         echo(f"no {target.kind.plural} to wait for", err=True)
-    return [(target.kind, *key) for key in keys]
+    return [_Item(target.kind, *key) for key in keys]
 
 
 class _Waiter:
     """Waits for one goal, for any number of objects concurrently."""
 
-    def __init__(self, here: Session, goal: tuple[str, Test], timeout_s: float) -> None:
+    def __init__(self, here: Session, goal: Goal, timeout_s: float, items: list[_Item]) -> None:
         self._client = here.client
         self._usual = here.namespace
-        self._words, self._test = goal
+        self._goal = goal
         self._timeout_s = timeout_s
+        self._total = len(items)
+        self._pending = items
+        self._changed = asyncio.Event()
+        self._error: Exception | None = None
+        self._is_live = sys.stderr.isatty()
+        self._board = make_board(terminal=self._is_live, err=True)
+        self._counted = 0
+        self.failed = False
 
-    async def wait(self, kind: Kind[Json], namespace: str, name: str) -> bool:
-        """Return whether the goal was reached in time; reports either result."""
-        absent_is_final = self._words == "condition met"
-        async with aclosing(follow(self._client, kind, name, namespace)) as states:
-            # The timeout starts after the first lookup, when the object is known.
-            state = await anext(states)
+    async def wait(self) -> None:
+        """Wait for all; reports every result, and sets `failed` unless all have reached the goal."""
+        loop = asyncio.get_running_loop()
+        async with self._following():
+            # The timeout starts after the first lookup, when the objects are known.
+            while not all(item.is_known for item in self._pending):
+                await self._next_change(None)
+            self._check_condition()
+            begun = loop.time()
+            looked = counted = begun
             try:
-                async with asyncio.timeout(self._timeout_s):
-                    while not self._test(state):
-                        if state is None and absent_is_final:
-                            report_error(f'{kind.resource} "{name}" not found')
-                            return False
-                        state = await anext(states)
-            except TimeoutError:
-                why = await self._why(kind, state)
-                place = self._place(namespace)
-                report_error(f"{reference(kind, name)}{place}: not within {self._timeout_s:g} s{why}")
-                return False
-        echo(f"{reference(kind, name)} {self._words}{self._place(namespace)}")
-        return True
+                while self._settle() and loop.time() < begun + self._timeout_s:
+                    now = loop.time()
+                    if now >= looked:
+                        looked = now + _LOOK_EVERY_S
+                        await self._look()
+                        self._give_up(loop.time(), begun)
+                    if now >= begun + _QUIET_S or self._is_live:
+                        counted = self._show(now, counted)
+                    left = begun + self._timeout_s - loop.time()
+                    if self._pending and left > 0:
+                        await self._next_change(min(left, max(0.0, looked - loop.time()), _LOOK_EVERY_S))
+            finally:
+                self._board.close()
+        await self._report_timeouts()
 
-    def _place(self, namespace: str) -> str:
-        return "" if namespace in ("", self._usual) else f" (namespace {namespace})"
+    @asynccontextmanager
+    async def _following(self) -> AsyncIterator[None]:
+        """Keep the states up to date: by a watch for each of a few objects, or one for each namespace."""
+        few = self._total <= ONE_AT_A_TIME
+        groups: dict[tuple[Kind[Json], str, str], list[_Item]] = {}
+        for item in self._pending:
+            groups.setdefault((item.kind, item.namespace, item.name if few else ""), []).append(item)
+        tasks = [asyncio.create_task(self._follow(*group, items)) for group, items in groups.items()]
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _why(self, kind: Kind[Json], state: Json | None) -> str:
-        if kind.kind != "Certificate" or state is None:
-            return ""
+    async def _follow(self, kind: Kind[Json], namespace: str, name: str, items: list[_Item]) -> None:
+        by_key = {(item.namespace, item.name): item for item in items}
+        try:
+            async with aclosing(follow(self._client, kind, namespace, name)) as changes:
+                async for states in changes:
+                    self._take(states, by_key)
+        except Exception as error:  # It is raised by the task that waits.
+            self._error = error
+            self._changed.set()
+
+    def _take(self, states: States, items: dict[tuple[str, str], _Item]) -> None:
+        is_first = not all(item.is_known for item in items.values())
+        for key, state in states.items():
+            if (item := items.get(key)) is not None:
+                item.state, item.changed_at = state, datetime.now(UTC)
+        if is_first:
+            for item in items.values():
+                item.is_known = True
+        self._changed.set()
+
+    async def _next_change(self, timeout_s: float | None) -> None:
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._changed.wait()
+        except TimeoutError:
+            return
+        if self._total > ONE_AT_A_TIME:
+            # All are looked through after a change: those within this time count as one.
+            await asyncio.sleep(_TOGETHER_S)
+        self._changed.clear()
+        if self._error is not None:
+            raise self._error
+
+    def _check_condition(self) -> None:
+        """Refuse a type of condition that no controller sets on the kind, unless an object has it."""
+        wanted = self._goal.condition
+        for kind in {item.kind for item in self._pending} if wanted else ():
+            known = diagnosis.CONDITION_TYPES.get(kind.resource)
+            states = [item.state for item in self._pending if item.kind == kind]
+            if (
+                known is None
+                or wanted.lower() in map(str.lower, known)
+                or any(_has(s, wanted) for s in states)
+            ):
+                continue
+            if not known:
+                states_of = " (`certwright get` shows their state)" if "acme" in kind.group else ""
+                raise click.UsageError(
+                    f"{kind.plural} have no conditions{states_of}; wait for delete or create"
+                )
+            near = lazy.difflib.get_close_matches(wanted.capitalize(), known, n=1)
+            hint = f"; did you mean condition={near[0]}?" if near else ""
+            raise click.UsageError(
+                f"{kind.plural} never have a condition {wanted}, but {', '.join(known)}{hint}"
+            )
+
+    def _settle(self) -> bool:
+        """Report the objects that have reached the goal, or never will; returns whether any is left."""
+        left: list[_Item] = []
+        for item in self._pending:
+            if self._goal.test(item.state):
+                self._print(f"{reference(item.kind, item.name)} {self._goal.words}{self._place(item)}")
+            elif item.state is None and self._goal.condition:
+                self._fail(f'{item.kind.resource} "{item.name}" not found{self._place(item)}')
+            else:
+                left.append(item)
+        self._pending = left
+        return bool(left)
+
+    async def _look(self) -> None:
+        """Diagnose the objects, of which many only by themselves."""
+        for item in self._pending:
+            item.story = await self._diagnose(item, alone=len(self._pending) > ONE_AT_A_TIME)
+
+    def _give_up(self, now: float, begun: float) -> None:
+        """Report the objects whose failure lasts beyond the timeout."""
+        end = datetime.now(UTC) + timedelta(seconds=begun + self._timeout_s - now)
+        left = []
+        for item in self._pending:
+            story = item.story
+            moment = story.next_attempt if story is not None else None
+            if story is None or not (story.final or (moment is not None and moment > end)):
+                item.hopeless_since = None
+            elif item.hopeless_since is None:
+                item.hopeless_since = now
+            if item.hopeless_since is not None and now - item.hopeless_since >= _SETTLED_S:
+                self._fail(f"{reference(item.kind, item.name)}{self._place(item)}: {story}")
+            else:
+                left.append(item)
+        self._pending = left
+
+    def _show(self, now: float, counted: float) -> float:
+        """Show the progress; returns when the objects have been counted last."""
+        done = self._total - len(self._pending)
+        title = f"{done:,} of {count(self._total, 'object')} {self._goal.words}" if self._total > 1 else ""
+        if self._total > ONE_AT_A_TIME and not self._is_live:
+            if done == self._counted or now < counted + _PROGRESS_EVERY_S:
+                return counted
+            self._counted = done
+            report(title, err=True)
+            return now
+        stories = {self._words(item): item.story for item in self._pending if item.story is not None}
+        self._board.show(title, stories)
+        return counted
+
+    async def _report_timeouts(self) -> None:
+        async def why(item: _Item) -> Diagnosis | None:
+            return await self._diagnose(item, alone=False)
+
+        async with aclosing(each_in_order(self._pending, why, alone=lambda _item: False)) as results:
+            async for item, story in results:
+                reason = f": {story}" if story is not None else ""
+                place = self._place(item)
+                self._fail(
+                    f"{reference(item.kind, item.name)}{place}: not within {self._timeout_s:g} s{reason}"
+                )
+
+    async def _diagnose(self, item: _Item, *, alone: bool) -> Diagnosis | None:
+        """Why the object has not reached the goal. `alone`: from the object alone."""
+        state, goal = item.state, self._goal
+        if state is None:
+            return Diagnosis("does not exist yet")
+        marked = state["metadata"].get("deletionTimestamp")
+        if marked or not goal.condition:
+            waits_for = ", ".join(state["metadata"].get("finalizers") or ())
+            kept = f"; it waits for its finalizers: {waits_for}" if marked and waits_for else ""
+            return Diagnosis(f"being deleted{kept}" if marked else "exists, and nothing has deleted it")
+        is_ready = (goal.condition.lower(), goal.status) == ("ready", "true")
+        if item.kind.resource != related.CERTIFICATES.resource or not is_ready:
+            return diagnosis.diagnose_other(state, goal.condition.lower())
+        # A line is not printed again because time has passed.
+        now = item.changed_at if item.changed_at and not self._is_live else datetime.now(UTC)
+        if alone:
+            return diagnosis.diagnose(Around(state, hidden=("issuer", "secret")), now)
         try:
             around = await related.around(self._client, state)
         except errors.ApiError:
-            return ""
-        return f": {diagnosis.diagnose(around, datetime.now(UTC))}"
+            return None
+        return diagnosis.diagnose(around, now)
+
+    def _print(self, line: str) -> None:
+        if self._is_live and sys.stdout.isatty():
+            self._board.print(line)
+        else:
+            echo(line)
+
+    def _fail(self, sentence: str) -> None:
+        self.failed = True
+        if self._is_live:
+            self._board.close()
+        report_error(sentence)
+
+    def _words(self, item: _Item) -> str:
+        return f"{item.kind.singular}/{item.name}{self._place(item)}"
+
+    def _place(self, item: _Item) -> str:
+        return "" if item.namespace in ("", self._usual) else f" (namespace {item.namespace})"
+
+
+def _has(obj: Json | None, kind: str) -> bool:
+    conditions: Iterable[Json] = ((obj or {}).get("status") or {}).get("conditions") or []
+    return any(str(item.get("type", "")).lower() == kind.lower() for item in conditions)
