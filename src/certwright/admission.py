@@ -88,9 +88,13 @@ def _signers(access: Access, request: Json) -> tuple[str, ...]:
     return f"{definition.resource}/*", f"{definition.resource}/{name}"
 
 
-def certificate_kinds(policy: OperatorPolicy | None = None) -> Extensions:
-    """The extensions by group and kind. `policy` is what the operator of this server allows objects to make
-    it do; None: its controllers run elsewhere and apply theirs."""
+Policy = Callable[[], OperatorPolicy | None]
+"""Returns what the operator of this server allows objects to make it do at the moment; None: its controllers
+run elsewhere and apply theirs."""
+
+
+def certificate_kinds(policy: Policy = lambda: None) -> Extensions:
+    """The extensions by group and kind."""
     return {
         (kind.group, kind.kind): _request(policy)
         if kind is CERTIFICATE_REQUESTS
@@ -103,16 +107,16 @@ def certificate_kinds(policy: OperatorPolicy | None = None) -> Extensions:
     }
 
 
-def _validate(kind: AnyKind, policy: OperatorPolicy | None, new: Json, old: Json | None) -> list[FieldError]:
-    errors = validate(kind.kind, kind.group, new, old, policy)
+def _validate(kind: AnyKind, policy: Policy, new: Json, old: Json | None) -> list[FieldError]:
+    errors = validate(kind.kind, kind.group, new, old, policy())
     return errors if errors or kind is not CERTIFICATES else check_certificate(new, old)
 
 
-def _request(policy: OperatorPolicy | None) -> KindExtension:
+def _request(policy: Policy) -> KindExtension:
     kind = CERTIFICATE_REQUESTS
 
     def check(new: Json, old: Json | None) -> list[FieldError]:
-        errors = validate(kind.kind, kind.group, new, old, policy)
+        errors = validate(kind.kind, kind.group, new, old, policy())
         return errors if errors or old is not None else check_request(new)
 
     return KindExtension(

@@ -291,7 +291,7 @@ async def check_that_nothing_is_announced(world: World) -> None:
     assert [condition.type for condition in certificate.status.conditions] == ["Ready"]
     assert RETRY not in certificate.metadata.annotations
     assert world.controllers is not None
-    assert world.controllers._caches.failing_certificates() == []
+    assert world.controllers.wiring.caches.failing_certificates() == []
     assert [e.reason for e in await world.events() if e.reason == "FailureCleared"] == ["FailureCleared"]
 
 

@@ -78,7 +78,7 @@ def cached_counts(secrets: Secrets) -> tuple[int, int, int]:
 
 def secrets_of(world: World) -> Secrets:
     assert world.controllers is not None
-    return world.controllers._caches.secrets
+    return world.controllers.wiring.caches.secrets
 
 
 def public_key(pem: bytes) -> bytes:

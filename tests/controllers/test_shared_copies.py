@@ -61,7 +61,7 @@ class Replicas:
         self.members.clear()
 
     def caches(self, shard: int) -> Caches:
-        return self.members[shard]._caches
+        return self.members[shard].wiring.caches
 
     async def issue(self, *certificates: str) -> None:
         for name in certificates:

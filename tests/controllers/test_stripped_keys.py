@@ -64,7 +64,7 @@ async def stored(scene: Scene, name: str = "web") -> Secret:
 
 async def cached_secret(scene: Scene, name: str = "web") -> Secret:
     assert scene.world.controllers is not None
-    secret = await scene.world.controllers._caches.secrets.look(ObjectKey("default", name))
+    secret = await scene.world.controllers.wiring.caches.secrets.look(ObjectKey("default", name))
     assert secret is not None
     return secret
 
@@ -213,7 +213,7 @@ async def test_who_needs_the_key_asks_once(scene: Scene) -> None:
     await scene.issue()
     asked = Asked(scene)
     assert scene.world.controllers is not None
-    secrets = scene.world.controllers._caches.secrets
+    secrets = scene.world.controllers.wiring.caches.secrets
     copies = [await secrets.get(ObjectKey("default", "web")) for _ in range(3)]
     assert copies == [await stored(scene)] * 3
     assert len(asked.paths) == 1
@@ -279,7 +279,7 @@ async def test_the_request_of_a_revision_that_is_issued_again_is_asked_for(scene
     await scene.issue()
     (request,) = await scene.requests()
     assert scene.world.controllers is not None
-    caches = scene.world.controllers._caches
+    caches = scene.world.controllers.wiring.caches
     asked = Asked(scene)
     certificate = await scene.world.certificate("web")
     status = msgspec.structs.replace(certificate.status, revision=0)

@@ -12,13 +12,15 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapp
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
+from weakref import WeakSet
 
 from msgspec.structs import replace
 
 from certwright.app.loop import LAG
 from certwright.app.metrics_tls import MetricsTls, ServingCertificate
 from certwright.app.options import ControllerOptions, StartError, controller_gates, operator_policy
-from certwright.controllers.acme.listeners import CannotListen, Listeners, open_listeners
+from certwright.controllers.acme.listeners import AcmeSettings, CannotListen, Listeners, open_listeners
+from certwright.controllers.acme.options import AcmeOptions
 from certwright.controllers.acme.responses import Responses, Scope
 from certwright.controllers.cache.shard_filter import Mine
 from certwright.controllers.manager import Controllers
@@ -80,8 +82,10 @@ class RunningControllers:
         transport: Transport,
         tasks: TaskSet,
         clock: Clock,
+        maker: _Maker,
     ) -> None:
         self._controllers = controllers
+        self._maker = maker
         self._clock = clock
         self._tasks = tasks
         self._listeners = listeners
@@ -120,6 +124,36 @@ class RunningControllers:
         except OSError as error:
             raise StartError(f"cannot serve metrics on {host}:{port}: {error.strerror or error}") from error
         return self._pages.port
+
+    @property
+    def settings(self) -> Settings:
+        """The settings in use."""
+        return self._maker.settings
+
+    def read(self, options: ControllerOptions) -> Settings:
+        """The settings of other options, whose files are read; the listeners and the CA of the API server
+        stay. Raises `StartError`."""
+        try:
+            acme = self._listeners.options_for(_acme(options))
+        except CannotListen as error:
+            raise StartError(str(error)) from error
+        before = self.settings
+        settings = replace(_settings(options, acme), api_server_ca=before.api_server_ca)
+        # Destinations are no values; the same ones need no restart.
+        if _is_same(settings.notifications, before.notifications):
+            settings = replace(settings, notifications=before.notifications)
+        return settings
+
+    async def reload(self, settings: Settings) -> bool:
+        """Use other settings, from `read`: if they differ, the controllers start again with new caches, and
+        keep their Lease. Returns whether they do. Raises `StartError`; the settings are then as before."""
+        if settings == self.settings:
+            return False
+        try:
+            await self._maker.reload(settings)
+            return True
+        except ValueError as error:
+            raise StartError(str(error)) from error
 
     @property
     def holder(self) -> str:
@@ -176,42 +210,19 @@ async def start_controllers(
 
     Raises `StartError` for invalid options, or if a port cannot be listened on.
     """
-    gates = controller_gates(options.feature_gates)
-    notifications = read_notifications(options)
     try:
-        acme = replace(options.acme, policy=operator_policy(options), http01_exact_paths=gates[EXACT_PATHS])
-        listeners = await open_listeners(acme)
+        listeners = await open_listeners(_acme(options))
     except CannotListen as error:
         raise StartError(str(error)) from error
     executor, tasks, clock = Threads(), TaskSet(), clock or SystemClock()
-
-    settings = Settings(
-        enabled=options.controllers,
-        cluster_resource_namespace=options.cluster_resource_namespace,
-        namespace=options.namespace,
-        backoff_minimum=options.backoff_minimum,
-        backoff_maximum=options.backoff_maximum,
-        issuer_attempts_per_hour=options.issuer_attempts_per_hour,
-        certificate_owner_references=options.certificate_owner_references,
-        copied_annotation_prefixes=options.copied_annotation_prefixes,
-        filtered_secrets=gates[SECRETS_FILTERED_CACHING],
-        acme=listeners.options,
-        shims=options.shims,
-        deliveries=options.deliveries,
-        api_server_ca=options.api_server_ca,
-        notifications=notifications,
-    )
-
-    def make(client: Client, mine: Mine | None) -> Controllers:
-        return Controllers(client, clock, executor, settings, mine)
-
     try:
+        make = _Maker(clock, executor, _settings(options, listeners.options))
         controllers = (
             make(Client(transport, user_agent=USER_AGENT), None)
             if cluster is None
             else beside_a_server(transport, cluster, clock=clock, make=make, tasks=tasks)
         )
-    except ValueError as error:
+    except (StartError, ValueError) as error:
         await tasks.close()
         await listeners.close()
         executor.close()
@@ -223,7 +234,63 @@ async def start_controllers(
             namespace=options.namespace or "", cluster_resource_namespace=options.cluster_resource_namespace
         )
         Responses(client, clock, listeners.responder, listeners.listener, scope).start(tasks)
-    return RunningControllers(controllers, listeners, executor, transport, tasks, clock)
+    return RunningControllers(controllers, listeners, executor, transport, tasks, clock, make)
+
+
+class _Maker:
+    """Makes controllers with the settings in use, and reloads those that it has made."""
+
+    def __init__(self, clock: Clock, executor: Threads, settings: Settings) -> None:
+        self.settings = settings
+        self._clock = clock
+        self._executor = executor
+        self._made: WeakSet[Controllers] = WeakSet()
+
+    def __call__(self, client: Client, mine: Mine | None) -> Controllers:
+        made = Controllers(client, self._clock, self._executor, self.settings, mine)
+        self._made.add(made)
+        return made
+
+    async def reload(self, settings: Settings) -> None:
+        """Raises `ValueError`."""
+        self.settings, before = settings, self.settings
+        try:
+            for controllers in list(self._made):
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(controllers.flush(), _FLUSH_WITHIN_S)
+                await controllers.reload(settings)
+        except ValueError:
+            self.settings = before
+            raise
+
+
+def _acme(options: ControllerOptions) -> AcmeSettings:
+    exact_paths = controller_gates(options.feature_gates)[EXACT_PATHS]
+    return replace(options.acme, policy=operator_policy(options), http01_exact_paths=exact_paths)
+
+
+def _settings(options: ControllerOptions, acme: AcmeOptions) -> Settings:
+    """Raises `StartError`."""
+    return Settings(
+        enabled=options.controllers,
+        cluster_resource_namespace=options.cluster_resource_namespace,
+        namespace=options.namespace,
+        backoff_minimum=options.backoff_minimum,
+        backoff_maximum=options.backoff_maximum,
+        issuer_attempts_per_hour=options.issuer_attempts_per_hour,
+        certificate_owner_references=options.certificate_owner_references,
+        copied_annotation_prefixes=options.copied_annotation_prefixes,
+        filtered_secrets=controller_gates(options.feature_gates)[SECRETS_FILTERED_CACHING],
+        acme=acme,
+        shims=options.shims,
+        deliveries=options.deliveries,
+        api_server_ca=options.api_server_ca,
+        notifications=read_notifications(options),
+    )
+
+
+def _is_same(one: Notifications | None, other: Notifications | None) -> bool:
+    return one is not None and other is not None and one.settings == other.settings
 
 
 def read_notifications(options: ControllerOptions) -> Notifications | None:

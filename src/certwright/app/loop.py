@@ -97,3 +97,10 @@ def keep_what_is_there() -> None:
     certificates blocks everything for a third of a second. Objects without cycles are still freed.
     """
     gc.freeze()
+
+
+def release_what_is_gone() -> None:
+    """Collect garbage among the objects that `keep_what_is_there` has excluded, e.g. caches of controllers
+    that have ended. Blocks the loop as long as that says: only after an order of the operator."""
+    gc.unfreeze()
+    gc.collect()

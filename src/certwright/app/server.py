@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 from certwright.admission import certificate_kinds
 from certwright.app import opening, shared_files, tls_identity
 from certwright.app.controllers import Closers, RunningControllers, start_controllers
-from certwright.app.loop import LAG
+from certwright.app.loop import LAG, keep_what_is_there, release_what_is_gone
 from certwright.app.opening import ADMIN, StaticUsers
 from certwright.app.options import ServeOptions, StartError, operator_policy, server_gates
 from certwright.app.stores import open_store
@@ -42,7 +42,6 @@ from certwright.kube.util.http_messages import Identity
 from certwright.kube.util.tasks import TaskSet
 from certwright.pki.certificates import read_certificate
 from certwright.resources.crds import custom_resource_definitions
-from certwright.resources.operator_policy import OperatorPolicy
 
 _log = logging.getLogger(__name__)
 # However much data there is, some of it arrives within this time.
@@ -55,20 +54,40 @@ CONTROLLER = Identity(
 """The identity of the controllers in this process: the default roles grant their rights."""
 
 
+class _InUse:
+    """The options in use, which a reload replaces, and the policy that admission enforces. A server without
+    controllers and without any of the flags leaves enforcement to the controllers elsewhere, which have their
+    own flags."""
+
+    def __init__(self, options: ServeOptions) -> None:
+        self.use(options)
+
+    def use(self, options: ServeOptions) -> None:
+        """Raises `StartError`."""
+        policy = operator_policy(options.controllers)
+        is_enforced = options.controllers.controllers or policy.allows_anything
+        self.options, self.policy = options, policy if is_enforced else None
+
+
 class RunningServer:
     """The running daemon."""
 
-    def __init__(self, api: ApiServer, users: StaticUsers, options: ServeOptions, closers: Closers) -> None:
+    def __init__(self, api: ApiServer, users: StaticUsers, in_use: _InUse, closers: Closers) -> None:
         self._api = api
+        self._in_use = in_use
         self._users = users
         self._closers = closers
         self._tasks = TaskSet()
         closers.add(self._tasks.close)
         self._serving: Serving | None = None
-        self.options = options
         self.address = ""
-        self.kubeconfig = kubeconfig_of(options)
+        self.kubeconfig = kubeconfig_of(self.options)
         self.controllers: RunningControllers | None = None
+
+    @property
+    def options(self) -> ServeOptions:
+        """The options in use."""
+        return self._in_use.options
 
     def client(self, user_agent: str) -> Client:
         """A client inside this process, with the administrator's rights."""
@@ -85,16 +104,36 @@ class RunningServer:
         """The URLs by which other machines reach the server."""
         return self._serving.others if self._serving is not None else ()
 
-    def reload(self) -> str:
-        """Read the files of the options again: tokens, clients' CAs, the serving certificate. Returns a
-        sentence; after an error, which it names, the former content stays in use."""
+    async def reload(self, options: ServeOptions | None = None) -> None:
+        """Use other options (None: the same), of which only these may differ: the limits on requests, the
+        names and files of users and of the serving certificate, and the settings of controllers other than
+        their listeners, namespaces and feature gates. Reads all files again.
+
+        Raises `StartError` for what cannot be used; the options are then as before.
+        """
+        before = self.options
+        options = options or before
+        settings = None
+        if self.controllers is not None:
+            settings = self.controllers.read(options.controllers)
+        self._in_use.use(options)
         try:
-            self._users.reload()
             if self._serving is not None:
                 self._serving.reload()
+            self._users.reload()
         except (StartError, OSError, ssl.SSLError) as error:
-            return f"not everything could be reloaded, and the former files stay in use: {error}"
-        return "reloaded the token files, the CAs of clients and the server's own certificate"
+            self._in_use.use(before)
+            raise StartError(str(error)) from error
+        if options.in_flight != before.in_flight:
+            self._api.use_limits(options.in_flight)
+        if self.controllers is not None and settings is not None and await self.controllers.reload(settings):
+            release_what_is_gone()
+            self.watch_over(self._keep_caches(), name="caches")
+
+    async def _keep_caches(self) -> None:
+        assert self.controllers is not None
+        await self.controllers.wait_synced()
+        keep_what_is_there()
 
     def watch_over(self, work: Coroutine[Any, Any, None], *, name: str) -> None:
         """Run a background task for as long as the daemon runs."""
@@ -141,10 +180,12 @@ async def _start_server(options: ServeOptions, clock: Clock, closers: Closers) -
     opening.lock_data_dir(options.data_dir, closers)
     store = await open_store(options)
     closers.add(store.close)
-    own = await _files(store, options, clock)
+    own, in_use = await _files(store, options, clock), _InUse(options)
     identity, users = (
         own.identity,
-        StaticUsers(opening.admin_token_path(options.data_dir), lambda: opening.tokens(options), clock),
+        StaticUsers(
+            opening.admin_token_path(options.data_dir), lambda: opening.tokens(in_use.options), clock
+        ),
     )
     api = ApiServer(
         store,
@@ -156,7 +197,7 @@ async def _start_server(options: ServeOptions, clock: Clock, closers: Closers) -
         root_ca=identity.ca_pem.decode(),
         event_ttl=options.event_ttl,
         in_flight=options.in_flight,
-        extensions=certificate_kinds(_admission_policy(options)),
+        extensions=certificate_kinds(lambda: in_use.policy),
     )
     closers.add(api.close)
     try:
@@ -167,9 +208,9 @@ async def _start_server(options: ServeOptions, clock: Clock, closers: Closers) -
     face = await opening.listen(api, options, identity)
     closers.add(face.close)
     await api.publish(host=options.host, port=face.port)
-    server = RunningServer(api, users, options, closers)
+    server = RunningServer(api, users, in_use, closers)
     api.use_front_proxy(identity.front_proxy, certificates_in(options.client_ca_file or identity.ca_path))
-    server.serve(Serving(api, face, identity, options, clock), face.port)
+    server.serve(Serving(api, face, identity, in_use, clock), face.port)
     if isinstance(store, Shared):
         server.watch_over(_fail_when_lost(store), name="events of the store")
         server.watch_over(shared_files.follow_token(store, options.data_dir, clock), name="shared token")
@@ -186,13 +227,6 @@ async def _start_server(options: ServeOptions, clock: Clock, closers: Closers) -
     with opening.writing(options.data_dir):
         write_atomically(server.kubeconfig, kubeconfig.render(server.address, identity.ca_pem, own.token))
     return server
-
-
-def _admission_policy(options: ServeOptions) -> OperatorPolicy | None:
-    """The policy that admission enforces. A server without controllers and without any of the flags leaves
-    enforcement to the controllers elsewhere, which have their own flags."""
-    policy = operator_policy(options.controllers)
-    return policy if options.controllers.controllers or policy.allows_anything else None
 
 
 class _Files(msgspec.Struct, frozen=True):
@@ -283,21 +317,21 @@ class Serving:
         api: ApiServer,
         face: HttpsServer,
         identity: ServingIdentity,
-        options: ServeOptions,
+        in_use: _InUse,
         clock: Clock,
     ) -> None:
         self._api = api
         self._face = face
         self._identity = identity
-        self._options = options
+        self._in_use = in_use
         self._clock = clock
 
     @property
     def others(self) -> tuple[str, ...]:
         """The URLs by which other machines reach the server: by the names that the operator has given, and,
         if it listens on every address, by the addresses of this machine."""
-        hosts = [*self._options.tls_sans]
-        if self._options.host in tls_identity.ANY_ADDRESS:
+        hosts = [*self._in_use.options.tls_sans]
+        if self._in_use.options.host in tls_identity.ANY_ADDRESS:
             hosts += [name for name in self._identity.names if _is_remote(name)]
         return tuple(f"https://{in_brackets(host)}:{self._face.port}" for host in dict.fromkeys(hosts))
 
@@ -307,11 +341,11 @@ class Serving:
         while True:
             await self._clock.sleep(_CHECK_EVERY_S)
             since = self._clock.monotonic() - looked_at
-            looks = self._options.host in tls_identity.ANY_ADDRESS and since >= _ADDRESSES_EVERY_S
+            looks = self._in_use.options.host in tls_identity.ANY_ADDRESS and since >= _ADDRESSES_EVERY_S
             if not looks and not self._identity.is_due(self._clock.now()):
                 continue
             looked_at = self._clock.monotonic()
-            settings, now = tls_identity.settings_of(self._options), self._clock.now()
+            settings, now = tls_identity.settings_of(self._in_use.options), self._clock.now()
             try:
                 identity = await asyncio.to_thread(tls_identity.load_or_make, settings, now=now)
                 if identity != self._identity:
@@ -322,11 +356,11 @@ class Serving:
     def reload(self) -> None:
         """Read the files of the certificate and of the clients' CAs again. Raises `OSError` and
         `ssl.SSLError`; nothing has changed then."""
-        settings = tls_identity.settings_of(self._options)
+        settings = tls_identity.settings_of(self._in_use.options)
         self._use(tls_identity.load_or_make(settings, now=self._clock.now()))
 
     def _use(self, identity: ServingIdentity) -> None:
-        client_ca = self._options.client_ca_file or identity.ca_path
+        client_ca = self._in_use.options.client_ca_file or identity.ca_path
         self._face.reload(identity.cert_path, identity.key_path, client_ca)
         self._api.use_front_proxy(identity.front_proxy, certificates_in(client_ca))
         before, self._identity = self._identity, identity
@@ -344,7 +378,7 @@ class Serving:
     def _publish_ca(self, before: bytes, after: bytes) -> None:
         """Replace the CA of before where it is published. Raises `OSError`."""
         self._api.use_root_ca(after.decode())
-        if (path := kubeconfig_of(self._options)).exists():
+        if (path := kubeconfig_of(self._in_use.options)).exists():
             content = path.read_bytes()
             write_atomically(path, content.replace(base64.b64encode(before), base64.b64encode(after)))
 

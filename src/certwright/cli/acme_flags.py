@@ -11,7 +11,7 @@ import shlex
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final
 
 import click
 
@@ -158,6 +158,7 @@ ALLOW_HTTP_SERVERS = flag(
     "--allow-http-servers",
     "Let issuers name servers by http://; without it they must use https.",
     is_flag=True,
+    reloads=True,
 )
 
 
@@ -165,16 +166,21 @@ ALLOW_HTTP_SERVERS = flag(
 class PolicyFlags:
     """What the operator allows."""
 
+    SECTION: ClassVar = "ACME"
+
     exec_solvers: Programs = repeated(
         "--exec-solver",
         "Allow ACME solvers of type `exec` to run this command line; may be repeated.",
         metavar="NAME='COMMAND ARGS'",
         parse=parse_programs,
+        reloads=True,
+        often=True,
     )
     exec_environment: dict[str, str] = file(
         "--exec-solver-env-file",
         "KEY=VALUE lines: the environment of those programs, beside ACME_* and PATH.",
         parse=parse_environment,
+        reloads=True,
     )
     webroots: tuple[str, ...] = repeated(
         "--webroot",
@@ -182,40 +188,48 @@ class PolicyFlags:
         metavar="DIR",
         type=click.Path(path_type=Path),
         parse=parse_directories,
+        reloads=True,
+        often=True,
     )
     dns01_endpoints: dict[str, str] = repeated(
         "--dns01-endpoint",
         "Send the requests to a DNS provider's API to URL (http is allowed); may be repeated.",
         metavar="PROVIDER=URL",
         parse=parse_endpoints,
+        reloads=True,
     )
     lexicon_providers: tuple[str, ...] = repeated(
         "--dns01-lexicon",
         "Allow ACME solvers to use these providers of dns-lexicon, with commas between.",
         metavar="NAMES",
         parse=parse_lexicon,
+        reloads=True,
     )
     lexicon_options: dict[str, dict[str, str]] = repeated(
         "--dns01-lexicon-option",
         "Set an option of such a provider that no issuer may, e.g. its server; may be repeated.",
         metavar="PROVIDER.OPTION=VALUE",
         parse=parse_lexicon_options,
+        reloads=True,
     )
     plugins: tuple[str, ...] = repeated(
         "--dns01-plugin",
         "Allow ACME solvers to use these DNS plug-ins, with commas between.",
         metavar="NAMES",
         parse=parse_plugins,
+        reloads=True,
     )
     issuer_ambient_credentials: bool = switch(
         "--issuer-ambient-credentials",
         "Let Issuers use the cloud credentials of this process.",
         default=False,
+        reloads=True,
     )
     cluster_issuer_ambient_credentials: bool = switch(
         "--cluster-issuer-ambient-credentials",
         "Let ClusterIssuers use the cloud credentials of this process.",
         default=True,
+        reloads=True,
     )
     allow_http_servers: bool = ALLOW_HTTP_SERVERS
 
@@ -234,11 +248,14 @@ class PolicyFlags:
 class SolverFlags:
     """Listeners and name servers of solvers, and what the operator allows issuers."""
 
+    SECTION: ClassVar = "ACME"
+
     http01_listen: Address | None = flag(
         "--http01-listen",
         "Answer HTTP-01 challenges there, e.g. :80; without it, disabled.",
         metavar="HOST:PORT",
         parse=parse_address,
+        often=True,
     )
     http01_check_port: int = flag(
         "--http01-check-port",
@@ -246,17 +263,20 @@ class SolverFlags:
         metavar="PORT",
         type=click.IntRange(1, 65535),
         default=80,
+        reloads=True,
     )
     http01_nameservers: tuple[str, ...] = words(
         "--acme-http01-solver-nameservers",
         "Name servers used for the HTTP-01 self-check.  [default: the system]",
         metavar="HOST:PORT,…",
+        reloads=True,
     )
     tlsalpn01_listen: Address | None = flag(
         "--tlsalpn01-listen",
         "Answer TLS-ALPN-01 challenges there, e.g. :443; without it, disabled.",
         metavar="HOST:PORT",
         parse=parse_address,
+        often=True,
     )
     tlsalpn01_backend: Address | None = flag(
         "--tlsalpn01-backend",
@@ -269,11 +289,14 @@ class SolverFlags:
         "Recursive name servers used for the DNS-01 self-check; an https URL: DNS over HTTPS, by "
         "`certwright[doh]`.  [default: the system's]",
         metavar="HOST:PORT|URL,…",
+        reloads=True,
+        often=True,
     )
     dns01_recursive_only: bool = switch(
         "--dns01-recursive-nameservers-only",
         "Query recursive name servers only, never those of the zone.",
         default=False,
+        reloads=True,
     )
 
     policy: PolicyFlags = group(PolicyFlags)
@@ -288,8 +311,13 @@ class SolverFlags:
 class AcmeFlags(SolverFlags):
     """The ACME settings, and what the operator allows issuers."""
 
+    SECTION: ClassVar = "ACME"
+
     max_concurrent_challenges: int = number(
-        "--max-concurrent-challenges", "Maximum number of concurrent challenges per CA.", default=60
+        "--max-concurrent-challenges",
+        "Maximum number of concurrent challenges per CA.",
+        default=60,
+        reloads=True,
     )
     http01_cluster_addresses: tuple[str, ...] = words(
         "--http01-cluster-address",
@@ -313,8 +341,11 @@ class AcmeFlags(SolverFlags):
         "--dns01-check-retry-period",
         "The longest interval between self-checks of a newly presented challenge.",
         default="10s",
+        reloads=True,
     )
     limits_file: Path | None = file(
-        "--acme-limits", "Rate limits of ACME servers (YAML) that differ from the built-in ones."
+        "--acme-limits",
+        "Rate limits of ACME servers (YAML) that differ from the built-in ones.",
+        reloads=True,
     )
     acme_process: None = removed("--acme-process", "; remove it")

@@ -18,9 +18,11 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
+from click.core import ParameterSource
 
 from certwright.cli import lazy
 from certwright.cli.errors import Failed
+from certwright.cli.flags import Option
 
 API_VERSION: Final = "certwright.io/v1alpha1"
 KIND: Final = "Configuration"
@@ -34,6 +36,8 @@ _MAX_BYTES: Final = 1 << 20
 _VARIABLE: Final = re.compile(r"\$(?:\$|\{([A-Za-z_][A-Za-z0-9_]*)\})")
 _FILE: Final = re.compile(r"(^|=)file:(/.+)$", re.DOTALL)
 _ARGUMENTS: Final = "certwright.arguments"
+_FILES: Final = "certwright.files"
+_FLAG: Final = re.compile(r"--[a-z0-9][a-z0-9-]*[a-z0-9]")
 _ONLY_READ: Final = object()
 
 
@@ -341,7 +345,17 @@ class Configured(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """As in click; keeps the arguments for `reread`."""
         ctx.meta[_ARGUMENTS] = list(args)
-        return super().parse_args(ctx, args)
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError as error:
+            raise _explained(ctx, error) from error
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """As in click, but errors name the keys of the file instead of their flags."""
+        try:
+            return super().invoke(ctx)
+        except (click.UsageError, Failed) as error:
+            raise _explained(ctx, error) from error
 
 
 def _load(context: click.Context, _option: click.Parameter, path: Path | None) -> None:
@@ -351,18 +365,83 @@ def _load(context: click.Context, _option: click.Parameter, path: Path | None) -
     if files.problems:
         raise Failed("; ".join(map(str, files.problems)))
     context.default_map = files.defaults
+    context.meta[_FILES] = files
 
 
-def reread(context: click.Context) -> tuple[Any, list[str]]:
-    """Parse the arguments of a running command, and its files, again. Returns what its function returns while
-    `only_reading`, and the flags whose values have changed. Raises `click.ClickException`."""
+def in_keys(context: click.Context, text: str) -> str:
+    """The text with the keys of the command's files instead of their flags, after the places of the first one
+    that a file sets."""
+    files: Files | None = context.meta.get(_FILES)
+    if files is None:
+        return text
+    keys = {key.flag: key for key in files.keys.values() if not _is_typed(context, key.option)}
+    places = {each.key: "" for each in files.settings}
+    for each in files.settings:
+        places[each.key] += f"{' and ' if places[each.key] else ''}{each.path}, line {each.line}"
+    named = [keys[flag].name for flag in _FLAG.findall(text) if flag in keys]
+    where = [f"{places[name]}: " for name in named if name in places]
+    text = _FLAG.sub(lambda found: f"`{keys[found[0]].name}`" if found[0] in keys else found[0], text)
+    return "".join(where[:1]) + text.replace("``", "`").replace("'`", "`").replace("`'", "`")
+
+
+def _explained(context: click.Context, error: click.ClickException) -> click.ClickException:
+    text = error.format_message()
+    return error if (explained := in_keys(context, text)) == text else Failed(explained)
+
+
+def _is_typed(context: click.Context, option: click.Parameter) -> bool:
+    return context.get_parameter_source(str(option.name)) is ParameterSource.COMMANDLINE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reread:
+    """The arguments and files of a running command, read again. `settings` is what its function returns while
+    `only_reading`, `params` what it is made from. `applied` are the keys, or flags, whose other values are in
+    there, and `pending` those that need a restart."""
+
+    settings: Any
+    params: dict[str, Any]
+    applied: list[str]
+    pending: list[str]
+
+    def __str__(self) -> str:
+        parts = [f"applied {', '.join(self.applied)}"] if self.applied else []
+        if self.pending:
+            parts.append(f"{', '.join(self.pending)} need{'s' if len(self.pending) == 1 else ''} a restart")
+        return "; ".join(parts)
+
+
+def reread(context: click.Context) -> Reread:
+    """Parse the arguments of a running command, and its files, again; what cannot change while it runs is as
+    before. Raises `click.ClickException`."""
     arguments = list(context.meta[_ARGUMENTS])
     fresh = context.command.make_context(context.info_name, arguments, parent=context.parent)
-    flags = {str(option.name): max(option.opts, key=len) for option in context.command.params}
-    changed = [flags[name] for name, value in fresh.params.items() if context.params[name] != value]
+    applied, pending = [], []
+    for option in context.command.params:
+        name = str(option.name)
+        if fresh.params.get(name) == context.params.get(name):
+            continue
+        flag = max(option.opts, key=len)
+        shown = flag if _is_typed(fresh, option) or _FILES not in fresh.meta else camel_case(flag)
+        if isinstance(option, Option) and option.flag.reloads:
+            applied.append(shown)
+        else:
+            pending.append(shown)
+            fresh.params[name] = context.params[name]
+    params = dict(fresh.params)
     fresh.obj = _ONLY_READ
     with fresh:
-        return context.command.invoke(fresh), changed
+        settings = context.command.invoke(fresh)
+    return Reread(settings=settings, params=params, applied=applied, pending=pending)
+
+
+def check_together(context: click.Context, path: Path) -> None:
+    """Check what only all settings together can show, as the command of the context does at its start. Raises
+    `click.ClickException`."""
+    fresh = context.command.make_context(context.info_name, ["--config", str(path)], parent=context.parent)
+    fresh.obj = _ONLY_READ
+    with fresh:
+        context.command.invoke(fresh)
 
 
 def only_reading() -> bool:

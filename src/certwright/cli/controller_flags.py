@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import click
 
@@ -30,11 +30,14 @@ def _parse_namespace(value: str) -> str:
 class ControllerFlags:
     """The settings of the controllers. Raises `click.UsageError`."""
 
+    SECTION: ClassVar = "Controllers"
+
     controllers: str = flag(
         "--controllers",
         "Which controllers run: `*` for all, names, `-name` to leave one out; empty for none.",
         metavar="LIST",
         default="*",
+        often=True,
     )
     cluster_resource_namespace: str = flag(
         "--cluster-resource-namespace",
@@ -47,22 +50,26 @@ class ControllerFlags:
         "--certificate-request-minimum-backoff-duration",
         "How long to wait after the first failed request; doubled after each further one.",
         default="1h",
+        reloads=True,
     )
     backoff_maximum: timedelta = duration(
         "--certificate-request-maximum-backoff-duration",
         "The longest wait between failed requests.",
         default="32h",
+        reloads=True,
     )
     issuer_attempts_per_hour: int = number(
         "--issuer-attempts-per-hour",
         "How many attempts of all certificates a failing issuer gets in an hour; 0: no limit.",
         at_least=0,
         default=12,
+        reloads=True,
     )
     certificate_owner_references: bool = switch(
         "--enable-certificate-owner-ref",
         "Whether a Certificate's Secret belongs to it, and is deleted with it.",
         default=False,
+        reloads=True,
     )
     copied_annotation_prefixes: tuple[str, ...] = repeated(
         "--copied-annotation-prefixes",
@@ -72,11 +79,14 @@ class ControllerFlags:
         default=(",".join(COPIED_ANNOTATION_PREFIXES),),
         show_default=True,
         parse=lambda lists: tuple(prefix for text in lists for prefix in text.split(",") if prefix),
+        reloads=True,
     )
     notifications: Path | None = file(
         "--notifications",
         "Report failing and expiring certificates and failing issuers to the destinations of this file: "
         "mail, webhooks, apprise.",
+        reloads=True,
+        often=True,
     )
     feature_gates: str = flag(
         "--feature-gates",
@@ -101,41 +111,57 @@ class ControllerFlags:
 class ShimFlags:
     """The members of `ShimOptions`: certificates of Ingresses, Gateways and ListenerSets."""
 
+    SECTION: ClassVar = "Ingresses and Gateways"
+
     issuer_name: str = flag(
         "--default-issuer-name",
         "Issuer of Ingresses with an annotation of --auto-certificate-annotations that name none.",
         metavar="NAME",
         default="",
+        reloads=True,
     )
     issuer_kind: str = flag(
-        "--default-issuer-kind", "Kind of the default issuer.", metavar="KIND", default="Issuer"
+        "--default-issuer-kind",
+        "Kind of the default issuer.",
+        metavar="KIND",
+        default="Issuer",
+        reloads=True,
     )
     issuer_group: str = flag(
         "--default-issuer-group",
         "API group of the default issuer.",
         metavar="GROUP",
         default="cert-manager.io",
+        reloads=True,
     )
     auto_annotations: tuple[str, ...] = words(
         "--auto-certificate-annotations",
         "Annotations with which an Ingress gets certificates of the default issuer.  "
         "[default: kubernetes.io/tls-acme]",
         default=("kubernetes.io/tls-acme",),
+        reloads=True,
     )
     extra_annotations: tuple[str, ...] = words(
         "--extra-certificate-annotations",
         "Annotations that are copied from an Ingress, Gateway or ListenerSet to its Certificates.",
+        reloads=True,
     )
     extra_protocols: tuple[str, ...] = words(
-        "--gateway-api-extra-protocols", "Protocols of listeners that use TLS, besides HTTPS and TLS."
+        "--gateway-api-extra-protocols",
+        "Protocols of listeners that use TLS, besides HTTPS and TLS.",
+        reloads=True,
     )
     gateways: bool = switch(
         "--enable-gateway-api",
         "Certificates for Gateways; no error where there are no Gateways.",
         default=True,
+        reloads=True,
     )
     listener_sets: bool = switch(
-        "--enable-gateway-api-listenerset", "Certificates for ListenerSets.", default=True
+        "--enable-gateway-api-listenerset",
+        "Certificates for ListenerSets.",
+        default=True,
+        reloads=True,
     )
 
     @property
@@ -148,12 +174,15 @@ LEADER_ELECT = switch(
     "--leader-elect",
     "Leader election: one of several replicas works, and the others wait for its lease.",
     default=True,
+    section="Controllers",
+    often=True,
 )
 LEADER_ELECTION_NAMESPACE = flag(
     "--leader-election-namespace",
     "Namespace of the Lease of the leader election.",
     metavar="NS",
     default="kube-system",
+    section="Controllers",
 )
 
 
@@ -161,6 +190,8 @@ LEADER_ELECTION_NAMESPACE = flag(
 class ClusterFlags:
     """The members of `app.ClusterSettings`: client throttling, leader election and sharding beside an API
     server. `identity` None: a new one at each start. Raises `click.UsageError`."""
+
+    SECTION: ClassVar = "Replicas"
 
     kube_api_qps: float = flag(
         "--kube-api-qps",

@@ -8,16 +8,17 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import click
 
 from certwright import __version__
-from certwright.cli import errors
+from certwright.cli import errors, lazy
 from certwright.cli.access import DEFAULT_DATA_DIR
+from certwright.cli.configuration import in_keys, reread
 from certwright.cli.errors import Failed, report_warning
 from certwright.cli.flags import directory, file, flag
 from certwright.kit import logs
@@ -45,11 +46,15 @@ DATA_DIR = directory(
     "--data-dir",
     "Directory of the store, the server's own keys and the kubeconfig; created if missing.",
     default=DEFAULT_DATA_DIR,
+    section="Store",
+    often=True,
 )
 ENCRYPTION_KEY_FILE = file(
     "--encryption-key-file",
     "The key of the Secrets in the store.  "
     "[default: $CERTWRIGHT_ENCRYPTION_KEY, or DIR/encryption.key, which is created if missing]",
+    section="Store",
+    often=True,
 )
 
 
@@ -62,6 +67,8 @@ def level_flag(level: str | None) -> Any:
         type=click.Choice(["debug", "info", "warning", "error"]),
         default=level,
         show_default=False,
+        reloads=True,
+        often=True,
     )
 
 
@@ -69,12 +76,16 @@ def level_flag(level: str | None) -> Any:
 class LogFlags:
     """The settings of the log. `log_level` None: info with `--log-format json`, else warning."""
 
+    SECTION: ClassVar = "Log"
+
     log_level: str | None = level_flag("info")
     log_format: str = flag(
         "--log-format",
         "Log lines for people, or for machines: one JSON object per line.",
         type=click.Choice(list(logs.FORMATS)),
         default="text",
+        reloads=True,
+        often=True,
     )
 
     def set_up(self) -> None:
@@ -93,22 +104,44 @@ class LogFlags:
 
 class Stop:
     """Set once by SIGINT or SIGTERM; a second signal ends the program immediately. SIGHUP calls `reload`,
-    which returns a sentence about what it has done, and never ends the program."""
+    which returns a sentence about what it has done and raises `Failed` if that is nothing; it never ends the
+    program."""
 
     def __init__(self) -> None:
         self.event = asyncio.Event()
         self.signal: signal.Signals | None = None
-        self.reload: Callable[[], str] = lambda: "nothing to reload"
+        self.reload: Callable[[], Awaitable[str]] | None = None
+        self._reloads = asyncio.Event()
+        self._status = ""
         # Before anything is started: child processes must not report for this one.
         self._service = ServiceManager()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._signalled, number)
-        loop.add_signal_handler(signal.SIGHUP, self._reload)
+        loop.add_signal_handler(signal.SIGHUP, self._reloads.set)
 
-    def _reload(self) -> None:
-        # At any level: an operator who sends the signal waits for this line.
-        _log.warning("SIGHUP: %s", self.reload())
+    def ready(self, status: str) -> None:
+        """Notify the service manager of the start; `status` is a sentence for `systemctl status`."""
+        self._status = status
+        self._service.ready(status)
+
+    async def _keep_reloading(self) -> None:
+        while True:
+            await self._reloads.wait()
+            # BEFORE files are read: a signal that comes meanwhile may be about what has been read.
+            self._reloads.clear()
+            self._service.reloading()
+            status = self._status
+            try:
+                # At any level: an operator who sends the signal waits for this line.
+                _log.warning("SIGHUP: %s", await self.reload() if self.reload else "nothing to reload")
+            except Failed as error:
+                _log.error("SIGHUP: %s", error.message)
+                status = f"{status}; the last reload failed: {error.message}"
+            except Exception:
+                _log.exception("SIGHUP: the settings could not be reloaded")
+                status = f"{status}; the last reload failed"
+            self._service.ready(status)
 
     def _signalled(self, number: signal.Signals) -> None:
         if self.event.is_set():
@@ -131,13 +164,15 @@ class Stop:
         return working.result() if working.done() and not working.cancelled() else None
 
     @asynccontextmanager
-    async def ending(self, component: Component, logger: logging.Logger) -> AsyncIterator[ServiceManager]:
-        """Close the component after the block, within the shutdown time; the value is the service manager."""
+    async def ending(self, component: Component, logger: logging.Logger) -> AsyncIterator[None]:
+        """Close the component after the block, within the shutdown time."""
         alive = asyncio.ensure_future(self._service.keep_alive())
+        reloading = asyncio.ensure_future(self._keep_reloading())
         try:
-            yield self._service
+            yield
         finally:
             alive.cancel()
+            reloading.cancel()
             reason = self.signal.name if self.signal else "failure" if sys.exc_info()[0] else "done"
             logs.event(logger, logging.INFO, "stopping", subject="process", reason=reason)
             self._service.stopping()
@@ -155,6 +190,21 @@ class Stop:
         error = await self.unless_stopped(component.wait_failed())
         if error is not None and not self.event.is_set():
             raise Failed(f"a component has stopped working: {error}")
+
+
+async def reload(context: click.Context, use: Callable[[Any], Awaitable[str]]) -> str:
+    """Read the flags and files of a running command again, and `use` the settings that its function returns
+    while `only_reading`; `use` returns which files it has read. Returns a sentence about all that was done.
+    Raises `Failed`; nothing has changed then."""
+    try:
+        fresh = await asyncio.to_thread(reread, context)
+        done = await use(fresh.settings)
+    except (click.ClickException, lazy.app.StartError) as error:
+        text = error.format_message() if isinstance(error, click.ClickException) else str(error)
+        text = in_keys(context, " ".join(text.split()).rstrip("."))
+        raise Failed(f"nothing was changed, and the former settings stay in use: {text}") from error
+    context.params.update(fresh.params)
+    return "; ".join(part for part in (done, str(fresh)) if part)
 
 
 def log_started(logger: logging.Logger, **values: logs.Value) -> None:

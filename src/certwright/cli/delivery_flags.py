@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 import click
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from certwright.app import Root
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_reserved: Final = set[tuple[int, int]]()
+"""Device and inode of the roots of this process."""
 _LISTS: Final = ("owners", "groups", "modes", "namespaces")
 _MODE: Final = re.compile(r"0[0-7]{3}")
 _PATTERN: Final = re.compile(r"\S+:(\*|[0-9]{1,5})")
@@ -83,12 +85,16 @@ def parse_patterns(values: tuple[str, ...]) -> tuple[str, ...]:
 class DeliveryFlags:
     """What the operator allows Deliveries."""
 
+    SECTION: ClassVar = "Deliveries"
+
     delivery_roots: Mapping[str, Root] = repeated(
         "--delivery-root",
         "Let Deliveries of root NAME write below DIR, as these users and groups, with these modes, "
         "from these namespaces; may be repeated.",
         metavar="NAME=DIR[,owners=A+B][,groups=…][,modes=…][,namespaces=…]",
         parse=parse_roots,
+        reloads=True,
+        often=True,
     )
     hooks: Mapping[str, str] = repeated(
         "--hook",
@@ -96,15 +102,22 @@ class DeliveryFlags:
         "certificate in a running HAProxy by NAME=haproxy:SOCKET; may be repeated.",
         metavar="NAME='COMMAND'",
         parse=parse_hooks,
+        reloads=True,
+        often=True,
     )
     hook_timeout_s: float = seconds(
-        "--hook-timeout", "How long a hook may take before it is killed.", default="60s"
+        "--hook-timeout",
+        "How long a hook may take before it is killed.",
+        default="60s",
+        reloads=True,
     )
     checked: tuple[str, ...] = repeated(
         "--deployed-check-allow",
         "Addresses that Deliveries may have checked, with * for any part of the host or any port.",
         metavar="HOST:PORT,…",
         parse=parse_patterns,
+        reloads=True,
+        often=True,
     )
 
     @property
@@ -120,12 +133,16 @@ class DeliveryFlags:
         )
 
     def reserve(self) -> None:
-        """Reserve the roots for this process until it ends. Raises `Failed`: two processes would replace each
-        other's files for ever."""
+        """Reserve the roots for this process until it ends, unless they are. Raises `Failed`: two
+        processes would replace each other's files for ever."""
         of_place = {os.path.realpath(root.directory): name for name, root in self.delivery_roots.items()}
         for place, name in of_place.items():
+            status = os.stat(place)
+            if (which := (status.st_dev, status.st_ino)) in _reserved:
+                continue
             try:
                 versioned_files.reserve(place)
+                _reserved.add(which)
             except BlockingIOError:
                 raise Failed(
                     f"--delivery-root {name}={self.delivery_roots[name].directory}: another certwright "

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import click
 
@@ -18,13 +18,15 @@ DEFAULT_EXPORT = Path("certwright-export")
 def export_flag(default: Path | None) -> Any:
     """`--export` with that default."""
     text = "Write every certificate as files: DIR/<namespace>/<certificate>/tls.crt and so on."
-    return directory("--export", text, default=default)
+    return directory("--export", text, default=default, often=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportFlags:
     """What is exported to which directory, and the command that runs for each changed certificate. `export`
     None: nothing is exported."""
+
+    SECTION: ClassVar = "Files"
 
     export: Path | None = export_flag(None)
     export_ca_keys: bool = flag(
@@ -37,6 +39,7 @@ class ExportFlags:
         "Run by /bin/sh for each certificate after its files in DIR were replaced, with "
         "CERTWRIGHT_CERTIFICATE (namespace/name) and CERTWRIGHT_DIR; repeated until it succeeds.",
         metavar="'COMMAND'",
+        often=True,
     )
     on_change_timeout_s: float = seconds(
         "--on-change-timeout", "How long COMMAND may take before it is killed.", default="60s"

@@ -12,7 +12,7 @@ import inspect
 import re
 import socket
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -49,7 +49,8 @@ class _Truth(click.types.BoolParamType):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flag:
     """A flag. `name` may contain a short one, too: `-n, --namespace`. `default` None: it has none. `parse`
-    gets the value as given; `settings` are click's."""
+    gets the value as given; `settings` are click's. `reloads`: a running process applies another value.
+    `section` is that of the help; `often`: the short help has it."""
 
     name: str
     text: str
@@ -57,10 +58,13 @@ class Flag:
     default: Any
     parse: Callable[[Any], Any] | None
     settings: dict[str, Any]
+    reloads: bool = False
+    section: str = ""
+    often: bool = False
 
     def option(self, parameter: str) -> Decorator:
         """Add the flag to a command, as that parameter."""
-        settings = dict(self.settings)
+        settings = {**self.settings, "cls": Option, "flag": self}
         if (parse := self.parse) is not None:
             settings["callback"] = lambda _context, _option, value: parse(value)
         if self.default is not None:
@@ -72,12 +76,21 @@ class Flag:
         )
 
 
+class Option(click.Option):
+    """An option that knows its flag."""
+
+    def __init__(self, *names: Any, flag: Flag, **settings: Any) -> None:
+        super().__init__(*names, **settings)
+        self.flag = flag
+
+
 @dataclass(frozen=True, slots=True)
 class Argument:
     """An argument among the flags of a group. `settings` are click's."""
 
     metavar: str | None
     settings: dict[str, Any]
+    section: str = ""
 
     def option(self, parameter: str) -> Decorator:
         """Add the argument to a command, as that parameter."""
@@ -91,10 +104,23 @@ def flag(
     metavar: str | None = None,
     default: Any = None,
     parse: Callable[[Any], Any] | None = None,
+    reloads: bool = False,
+    section: str = "",
+    often: bool = False,
     **settings: Any,
 ) -> Any:
     """A field for a flag whose help is `text` and shows the default."""
-    shown = Flag(name=name, text=text, metavar=metavar, default=default, parse=parse, settings=settings)
+    shown = Flag(
+        name=name,
+        text=text,
+        metavar=metavar,
+        default=default,
+        parse=parse,
+        settings=settings,
+        reloads=reloads,
+        section=section,
+        often=often,
+    )
     is_optional = default is None and not settings.keys() & {"required", "multiple", "is_flag"}
     return field(default=None if is_optional else MISSING, metadata={"flag": shown})
 
@@ -104,31 +130,35 @@ def repeated(name: str, text: str, *, metavar: str, parse: Callable[[Any], Any],
     return flag(name, text, metavar=metavar, parse=parse, multiple=True, **settings)
 
 
-def words(name: str, text: str, *, metavar: str = "NAME,…", default: Words = ()) -> Any:
+def words(name: str, text: str, *, metavar: str = "NAME,…", default: Words = (), **settings: Any) -> Any:
     """A list: the flag may be repeated, and each value may contain several words with commas between."""
-    return repeated(name, text, metavar=metavar, parse=split_words, default=default)
+    return repeated(name, text, metavar=metavar, parse=split_words, default=default, **settings)
 
 
-def switch(name: str, text: str, *, default: bool) -> Any:
+def switch(name: str, text: str, *, default: bool, **others: Any) -> Any:
     """A flag that is true or false; as Go's flags, without a value it means true."""
     text = f"{text}  [default: {str(default).lower()}]"
     settings: dict[str, Any] = {"type": _Truth(), "is_flag": False, "flag_value": True, "show_default": False}
-    return flag(name, text, metavar="BOOL", default=default, **settings)
+    return flag(name, text, metavar="BOOL", default=default, **settings, **others)
 
 
-def duration(name: str, text: str, *, default: str, parse: Callable[[str], timedelta] | None = None) -> Any:
+def duration(
+    name: str, text: str, *, default: str, parse: Callable[[str], timedelta] | None = None, **settings: Any
+) -> Any:
     """A duration such as `90s` or `1h30m`."""
-    return flag(name, text, metavar="DURATION", default=default, parse=parse or parse_period)
+    return flag(name, text, metavar="DURATION", default=default, parse=parse or parse_period, **settings)
 
 
-def number(name: str, text: str, *, default: int, at_least: int = 1, metavar: str = "N") -> Any:
+def number(
+    name: str, text: str, *, default: int, at_least: int = 1, metavar: str = "N", **settings: Any
+) -> Any:
     """A number, `at_least` or more."""
-    return flag(name, text, metavar=metavar, type=click.IntRange(min=at_least), default=default)
+    return flag(name, text, metavar=metavar, type=click.IntRange(min=at_least), default=default, **settings)
 
 
-def seconds(name: str, text: str, *, default: str) -> Any:
+def seconds(name: str, text: str, *, default: str, **settings: Any) -> Any:
     """A time such as `30`, `0.5`, `30s` or `2m`, in seconds."""
-    return flag(name, text, metavar="TIME", default=default, parse=parse_timeout)
+    return flag(name, text, metavar="TIME", default=default, parse=parse_timeout, **settings)
 
 
 def file(name: str, text: str, *, exists: bool = False, **settings: Any) -> Any:
@@ -137,10 +167,10 @@ def file(name: str, text: str, *, exists: bool = False, **settings: Any) -> Any:
     return flag(name, text, metavar="FILE", type=kind, **settings)
 
 
-def directory(name: str, text: str, *, default: Path | None = None) -> Any:
+def directory(name: str, text: str, *, default: Path | None = None, **settings: Any) -> Any:
     """The path of a directory."""
     kind = click.Path(path_type=Path, file_okay=False)
-    return flag(name, text, metavar="DIR", type=kind, default=default)
+    return flag(name, text, metavar="DIR", type=kind, default=default, **settings)
 
 
 def argument(*, metavar: str | None = None, **settings: Any) -> Any:
@@ -167,12 +197,16 @@ def group(kind: type) -> Any:
 
 
 def flags_of(kind: type) -> Iterator[tuple[str, Flag | Argument]]:
-    """The flags of a group and of the groups in it, in their order, each with its parameter."""
+    """The flags of a group and of the groups in it, in their order, each with its parameter. `SECTION` of the
+    group is the section of those that name none."""
     for each in fields(kind):
         if (inner := each.metadata.get("group")) is not None:
             yield from flags_of(inner)
-        else:
-            yield each.name, each.metadata["flag"]
+            continue
+        declared = each.metadata["flag"]
+        if not declared.section:
+            declared = replace(declared, section=getattr(kind, "SECTION", ""))
+        yield each.name, declared
 
 
 def gathered(name: str, make: Callable[..., Any], options: Sequence[Decorator] = ()) -> Decorator:
@@ -189,7 +223,8 @@ def flag_options(name: str, kind: type, **others: Any) -> Decorator:
         if other is None:
             del declared[parameter]
         else:
-            declared[parameter] = other.metadata["flag"]
+            section = declared[parameter].section
+            declared[parameter] = replace(other.metadata["flag"], section=section)
     options = [each.option(parameter) for parameter, each in declared.items()]
     parameters = [
         parameter for parameter, each in declared.items() if each.settings.get("expose_value", True)

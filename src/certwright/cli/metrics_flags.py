@@ -6,7 +6,7 @@ import ssl
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final
 
 import click
 
@@ -76,6 +76,8 @@ def _leaf_life(value: str) -> timedelta:
 class MetricsFlags:
     """Where metrics are served, and with which certificate. Raises `click.UsageError`."""
 
+    SECTION: ClassVar = "Metrics"
+
     address: Address | None = flag(
         "--metrics-listen-address",
         "Serve Prometheus metrics there, at /metrics, over plain HTTP unless there is a certificate for "
@@ -83,6 +85,7 @@ class MetricsFlags:
         metavar="HOST:PORT",
         default="",
         parse=_address,
+        often=True,
     )
     cert_file: str = flag(
         "--metrics-tls-cert-file",

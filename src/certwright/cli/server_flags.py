@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import click
 
@@ -34,17 +34,21 @@ from certwright.cli.flags import (
 class FairnessFlags:
     """The members of `app.InFlight`. Raises `click.UsageError`."""
 
+    SECTION: ClassVar = "Limits"
+
     max_requests: int = number(
         "--max-requests-inflight",
         "Maximum number of concurrent read requests; more of them wait.",
         at_least=0,
         default=400,
+        reloads=True,
     )
     max_mutating_requests: int = number(
         "--max-mutating-requests-inflight",
         "Maximum number of concurrent write requests; more of them wait.",
         at_least=0,
         default=200,
+        reloads=True,
     )
     priority_and_fairness: bool = switch(
         "--enable-priority-and-fairness",
@@ -74,6 +78,8 @@ def listen_flag(default: str) -> Any:
         f"[default: {default}]",
         metavar="HOST:PORT",
         parse=read,
+        section="Listen",
+        often=True,
     )
 
 
@@ -86,6 +92,8 @@ def _parse_prefix(value: str) -> str:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EtcdFlags:
     """The connection settings of etcd."""
+
+    SECTION: ClassVar = "Store"
 
     etcd_prefix: str = flag(
         "--etcd-prefix",
@@ -150,12 +158,17 @@ class ServerFlags:
         "repeated.",
         metavar="NAME|IP",
         parse=parse_names,
+        reloads=True,
+        section="Listen",
+        often=True,
     )
     store: str | None = flag(
         "--store",
         "The store: a SQLite file (by default one in DIR); memory, which is lost at exit; or etcd, "
         "which several servers share (etcds:// with TLS; see --etcd-…).",
         metavar="PATH|memory|etcd://HOST:PORT[,…]",
+        section="Store",
+        often=True,
     )
     etcd: EtcdFlags = group(EtcdFlags)
     encryption_key_file: Path | None = daemon.ENCRYPTION_KEY_FILE
@@ -163,6 +176,7 @@ class ServerFlags:
         "--encrypt-secrets",
         "Whether Secrets are encrypted in the store; false decrypts a SQLite file, but not an etcd.",
         default=True,
+        section="Store",
     )
     flags: controller_flags.ControllerFlags = group(controller_flags.ControllerFlags)
     acme: acme_flags.AcmeFlags = group(acme_flags.AcmeFlags)
@@ -173,20 +187,36 @@ class ServerFlags:
     token_auth_file: Path | None = file(
         "--token-auth-file",
         "Bearer tokens of users, as CSV: token, user, uid, and in quotes groups with commas between.",
+        reloads=True,
+        section="Users",
+        often=True,
     )
     client_ca_file: Path | None = file(
         "--client-ca-file",
         "The CAs whose client certificates are trusted (PEM): CN is the user, O the groups.  "
         "[default: DIR/pki/ca.crt]",
+        reloads=True,
+        section="Users",
+        often=True,
     )
     anonymous_auth: bool = switch(
-        "--anonymous-auth", "Accept unauthenticated requests as system:anonymous.", default=False
+        "--anonymous-auth",
+        "Accept unauthenticated requests as system:anonymous.",
+        default=False,
+        section="Users",
     )
     service_account_issuer: str = flag(
-        "--service-account-issuer", "Issuer of ServiceAccount tokens.", metavar="URL", default=DEFAULT_ISSUER
+        "--service-account-issuer",
+        "Issuer of ServiceAccount tokens.",
+        metavar="URL",
+        default=DEFAULT_ISSUER,
+        section="Users",
     )
     event_ttl: timedelta = duration(
-        "--event-ttl", "How long an Event is kept after it was last seen; 0s: forever.", default="1h"
+        "--event-ttl",
+        "How long an Event is kept after it was last seen; 0s: forever.",
+        default="1h",
+        section="Limits",
     )
     fairness: FairnessFlags = group(FairnessFlags)
 

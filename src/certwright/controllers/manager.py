@@ -38,27 +38,45 @@ class Controllers:
         settings: Settings | None = None,
         mine: Mine | None = None,
     ) -> None:
+        self._client, self._clock, self._executor, self._mine = client, clock, executor, mine
         self._tasks = TaskSet()
         self._idle_turns = IdleTurns(clock)
         self._recorder = Recorder(client, clock, COMPONENT, idle=self._idle_turns)
-        toolbox = Toolbox(client, self._recorder, executor, clock.now)
-        self.wiring = Wiring(toolbox, clock, settings or Settings(), mine, self._idle_turns)
-        self._controllers = self.wiring.controllers
-        self._caches = self.wiring.caches
-        notifications = self.wiring.settings.notifications
-        self._notifier = (
-            Notifier(self._caches, client, clock, mine, notifications) if notifications is not None else None
-        )
+        self._is_started = self._is_closed = False
+        self._turn = asyncio.Lock()
+        self.wiring, self._notifier = self._make(settings or Settings())
+
+    def _make(self, settings: Settings) -> tuple[Wiring, Notifier | None]:
+        client, clock, mine = self._client, self._clock, self._mine
+        toolbox = Toolbox(client, self._recorder, self._executor, clock.now)
+        wiring = Wiring(toolbox, clock, settings, mine, self._idle_turns)
+        if (notifications := settings.notifications) is None:
+            return wiring, None
+        return wiring, Notifier(wiring.caches, client, clock, mine, notifications)
 
     def start(self) -> None:
         """Start the informers, and the controllers as soon as the caches are in sync."""
-        self._caches.start(self._tasks)
+        self._is_started = True
+        self.wiring.caches.start(self._tasks)
         self._tasks.start(self._work(), name="controllers")
+
+    async def reload(self, settings: Settings) -> None:
+        """Stop, and start again with these settings and new caches, as after a restart of the process; does
+        nothing after `close`, which waits for its end. Raises `ValueError`; the settings are then as
+        before."""
+        async with self._turn:
+            if self._is_closed:
+                return
+            made = self._make(settings)
+            await self._stop()
+            self.wiring, self._notifier = made
+            if self._is_started:
+                self.start()
 
     async def wait_synced(self, *, patience_s: float | None = None) -> None:
         """Return when the caches are in sync with the API server. Raises `TimeoutError` when for `patience_s`
         nothing arrives."""
-        await self._caches.wait_synced(patience_s=patience_s)
+        await self.wiring.caches.wait_synced(patience_s=patience_s)
 
     async def wait_failed(self) -> BaseException:
         """Return when a part that must never end has ended, with the reason."""
@@ -75,7 +93,7 @@ class Controllers:
     @property
     def synced(self) -> bool:
         """Whether the caches are in sync with the API server."""
-        return self._caches.synced
+        return self.wiring.caches.synced
 
     @property
     def idle(self) -> bool:
@@ -83,7 +101,7 @@ class Controllers:
         wiring = self.wiring
         # Self-checks, polls of renewal information and preflights run beside the reconciles.
         acme_is_idle = wiring.challenges.checks.idle and wiring.renewals.idle and wiring.preflight.idle
-        return self.synced and acme_is_idle and all(controller.idle for controller in self._controllers)
+        return self.synced and acme_is_idle and all(controller.idle for controller in wiring.controllers)
 
     async def flush(self) -> None:
         """Return when the Events recorded so far have been written."""
@@ -91,20 +109,25 @@ class Controllers:
 
     async def close(self) -> None:
         """Stop. Work in progress is dropped, Events too (`flush` first); the next start does it again."""
+        async with self._turn:
+            self._is_closed = True
+            await self._stop()
+            await self._recorder.close()
+            self._idle_turns.close()
+
+    async def _stop(self) -> None:
         await self._tasks.close()
         wiring = self.wiring
         for part in (wiring.preflight, wiring.challenges, wiring.renewals, wiring.ledgers, wiring.clients):
             await part.close()
         await wiring.servers.close()
-        await self._recorder.close()
-        self._idle_turns.close()
 
     async def _work(self) -> None:
         # Only now, because a Certificate whose Secret is not cached YET would be issued again.
-        await self._caches.wait_synced()
+        await self.wiring.caches.wait_synced()
         self.wiring.gate.rebuild()
         async with asyncio.TaskGroup() as group:
-            for controller in self._controllers:
+            for controller in self.wiring.controllers:
                 group.create_task(controller.run(), name=controller.name)
             group.create_task(self._give_back(), name="memory")
             if (leftovers := self.wiring.leftovers) is not None:

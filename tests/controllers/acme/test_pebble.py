@@ -107,7 +107,7 @@ def calls(world: AcmeWorld) -> Counter[str]:
 
 def passes(world: AcmeWorld, controller: str) -> int:
     """How often that controller has looked at an object."""
-    return sum(worker.runs for worker in running(world)._controllers if worker.name == controller)
+    return sum(worker.runs for worker in running(world).wiring.controllers if worker.name == controller)
 
 
 async def test_by_a_web_root(world: AcmeWorld, tmp_path: Path) -> None:

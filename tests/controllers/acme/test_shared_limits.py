@@ -270,7 +270,7 @@ async def test_each_replica_orders_its_own_and_rests_then(*, restarted: bool) ->
         # Nobody asks again and again whose the Orders are that belong to requests which he does not hold.
         assert world.controllers is not None
         for member in (world.controllers, other):
-            queues = {controller.name: controller.queue.waiting for controller in member._controllers}
+            queues = {controller.name: controller.queue.waiting for controller in member.wiring.controllers}
             assert (queues["orders"], queues["challenges"]) == (0, 0)
         await other.close()
 

@@ -14,6 +14,7 @@ from certwright.cli.configuration import (
     Files,
     Key,
     Setting,
+    check_together,
     schema_of,
 )
 from certwright.cli.errors import AlreadyReported, report, report_error
@@ -79,6 +80,7 @@ def check(*, file: Path, of: str) -> None:
       certwright config check ./certwright.yaml --for controllers
     """
     settings = _read(file, of).settings
+    check_together(_context(of), file)
     count = len({setting.path for setting in settings})
     report(f"{file}: valid; {len(settings)} settings in {count} files")
 

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import socket
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -20,7 +21,7 @@ from certwright.cli import (
     lazy,
     metrics_flags,
 )
-from certwright.cli.configuration import Configured
+from certwright.cli.configuration import Configured, only_reading
 from certwright.cli.errors import Failed
 from certwright.cli.flags import ANY_ADDRESS, flag_options, values_of
 from certwright.cli.options import ServerOptions, server_options
@@ -30,6 +31,7 @@ from certwright.kube.client.kubeconfig import ClusterAccess
 _SOON_S = 2.0
 """How long to wait for the lease before a message."""
 _log = logging.getLogger(__name__)
+_Settings = tuple[delivery_flags.DeliveryFlags, "lazy.app.ControllerOptions", daemon.LogFlags]
 
 
 class _Target(msgspec.Struct, frozen=True):
@@ -105,7 +107,7 @@ def command(
     namespace: str | None,
     metrics: metrics_flags.MetricsFlags,
     log: daemon.LogFlags,
-) -> None:
+) -> _Settings | None:
     """Run the controllers until Ctrl-C or SIGTERM, against the server that the kubeconfig names.
 
     That may be `certwright serve --controllers ''`, or a Kubernetes cluster with the definitions of
@@ -117,22 +119,26 @@ def command(
       certwright controllers --kubeconfig certwright-data/kubeconfig
       certwright controllers --controllers '*,-issuers'
     """
-    log.set_up()
+    is_read_only = only_reading()
+    if not is_read_only:
+        log.set_up()
+    options = flags.settings(
+        namespace=namespace, acme=acme.settings, shims=shims.settings, deliveries=deliveries.settings
+    )
+    if is_read_only:
+        return deliveries, options, log
     deliveries.reserve()
     choice = access.choose(server.kubeconfig, os.environ, Path.cwd())
     cluster_access = access.load(choice, server.context)
-    options = flags.settings(
-        namespace=namespace,
-        api_server_ca=cluster_access.ca_pem,
-        acme=acme.settings,
-        shims=shims.settings,
-        deliveries=deliveries.settings,
-    )
-    lazy.app.run(_work(_Target(choice, cluster_access), options, _settings(cluster), metrics, log))
+    options = replace(options, api_server_ca=cluster_access.ca_pem)
+    target = _Target(choice, cluster_access)
+    lazy.app.run(_work(click.get_current_context(), target, options, _settings(cluster), metrics, log))
     daemon.leave()
+    return None
 
 
 async def _work(
+    context: click.Context,
     target: _Target,
     options: lazy.app.ControllerOptions,
     cluster: lazy.app.ClusterSettings,
@@ -147,11 +153,20 @@ async def _work(
         raise Failed(str(error)) from error
     if running is None:
         return
-    async with stop.ending(running, _log) as service:
+
+    async def use(fresh: _Settings) -> str:
+        deliveries, options, log = fresh
+        deliveries.reserve()
+        await running.reload(running.read(options))
+        log.set_up()
+        return "read the flags and the files that they name again"
+
+    stop.reload = lambda: daemon.reload(context, use)
+    async with stop.ending(running, _log):
         await _serve_metrics(running, metrics, log)
         reporting = asyncio.ensure_future(_report_leading(running, str(target), log))
         daemon.log_started(_log, server=target.cluster_access.server)
-        service.ready(f"controllers of {target.cluster_access.server}")
+        stop.ready(f"controllers of {target.cluster_access.server}")
         try:
             await stop.wait(running)
         finally:

@@ -160,7 +160,15 @@ class Runner:
     @asynccontextmanager
     async def _server(self, stop: daemon.Stop) -> AsyncIterator[app.RunningServer]:
         server = await self._start()
-        stop.reload = server.reload
+
+        async def reload() -> str:
+            try:
+                await server.reload()
+            except app.StartError as error:
+                raise Failed(f"nothing was changed, and the former files stay in use: {error}") from error
+            return "reloaded the token files, the CAs of clients and the server's own certificate"
+
+        stop.reload = reload
         async with stop.ending(server, _log):
             announce(server, self._options.log)
             yield server

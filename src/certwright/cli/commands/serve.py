@@ -9,19 +9,22 @@ import click
 
 from certwright.cli import daemon, lazy, server_flags
 from certwright.cli.access import USER_AGENT
-from certwright.cli.configuration import Configured
+from certwright.cli.configuration import Configured, only_reading
 from certwright.cli.errors import Failed
 from certwright.cli.export_flags import ExportFlags, export_options
 from certwright.cli.flags import DEFAULT_LISTEN, flag_options
 
 _log = logging.getLogger(__name__)
+_Settings = tuple[server_flags.ServerFlags, "lazy.app.ServeOptions", daemon.LogFlags]
 
 
 @click.command(cls=Configured, short_help="Run the server: API, store and controllers, until stopped.")
 @server_flags.server_flags("127.0.0.1:8443")
 @export_options(default=None)
 @flag_options("log", daemon.LogFlags)
-def command(*, server: server_flags.ServerFlags, export: ExportFlags, log: daemon.LogFlags) -> None:
+def command(
+    *, server: server_flags.ServerFlags, export: ExportFlags, log: daemon.LogFlags
+) -> _Settings | None:
     """Run the server until Ctrl-C or SIGTERM: the API, the store behind it and the controllers.
 
     Before it reports that it is ready, it writes DIR/kubeconfig, which kubectl and all commands of
@@ -37,19 +40,26 @@ def command(*, server: server_flags.ServerFlags, export: ExportFlags, log: daemo
       certwright serve --store memory --listen 127.0.0.1:0    for a test
       certwright serve --store etcds://e1:2379,e2:2379 --etcd-cafile ca.crt
     """
+    is_read_only = only_reading()
+    if not is_read_only:
+        log.set_up()
     export.check_apart(server.deliveries.delivery_roots)
-    log.set_up()
-    server.deliveries.reserve()
     host, port = server.listen or DEFAULT_LISTEN
     options = server.at(host, port)
+    if is_read_only:
+        return server, options, log
+    server.deliveries.reserve()
     try:
-        lazy.app.run(_serve(options, export, log))
+        lazy.app.run(_serve(click.get_current_context(), options, export, log))
     except lazy.app.ExportFailed as error:
         raise Failed(str(error)) from error
     daemon.leave()
+    return None
 
 
-async def _serve(options: lazy.app.ServeOptions, export: ExportFlags, log: daemon.LogFlags) -> None:
+async def _serve(
+    context: click.Context, options: lazy.app.ServeOptions, export: ExportFlags, log: daemon.LogFlags
+) -> None:
     stop = daemon.Stop()
     async with AsyncExitStack() as stack:
         exports = None
@@ -61,20 +71,21 @@ async def _serve(options: lazy.app.ServeOptions, export: ExportFlags, log: daemo
             raise Failed(str(error)) from error
         if server is None:
             return
-        service = await stack.enter_async_context(stop.ending(server, _log))
+
+        async def use(fresh: _Settings) -> str:
+            flags, options, log = fresh
+            flags.deliveries.reserve()
+            await server.reload(options)
+            log.set_up()
+            return "reloaded the token files, the CAs of clients and the server's own certificate"
+
+        stop.reload = lambda: daemon.reload(context, use)
+        await stack.enter_async_context(stop.ending(server, _log))
         lazy.app.keep_what_is_there()
         if exports is not None:
             server.watch_over(exports.follow(server.client(USER_AGENT)), name="export")
         announce(server, log)
-
-        def reload() -> str:
-            service.reloading()
-            done = server.reload()
-            service.ready(f"serving at {server.address}")
-            return done
-
-        stop.reload = reload
-        service.ready(f"serving at {server.address}")
+        stop.ready(f"serving at {server.address}")
         await stop.wait(server)
 
 

@@ -48,6 +48,16 @@ class Listeners:
     responder: Responder | None = field(default=None)
     listener: Listener | None = field(default=None)
 
+    def options_for(self, settings: AcmeSettings) -> AcmeOptions:
+        """The options for other settings, with these listeners. Raises `CannotListen`."""
+        return msgspec.structs.replace(
+            settings,
+            responder=self.responder,
+            cluster_listener=self.options.cluster_listener,
+            listener=self.listener,
+            limits=_check(settings),
+        )
+
     async def close(self) -> None:
         """Stop listening."""
         if self.responder is not None:
@@ -58,11 +68,9 @@ class Listeners:
 
 async def open_listeners(settings: AcmeSettings) -> Listeners:
     """Listen as the settings say. Raises `CannotListen`; then nothing listens."""
-    _check_nameservers("--acme-http01-solver-nameservers", settings.http01_nameservers, parse_server)
-    _check_nameservers("--dns01-recursive-nameservers", settings.dns01_nameservers, check_recursive_server)
+    limits = _check(settings)
     if settings.tlsalpn01_backend is not None and settings.tlsalpn01_listen is None:
         raise CannotListen("--tlsalpn01-backend says where other connections go; it needs --tlsalpn01-listen")
-    limits = _read_limits(settings.limits_file) if settings.limits_file is not None else {}
     addresses, service = _cluster_addresses(settings), _cluster_service(settings)
     responder, cluster_listener = None, None
     if settings.http01_listen is not None:
@@ -89,6 +97,13 @@ async def open_listeners(settings: AcmeSettings) -> Listeners:
         settings, responder=responder, cluster_listener=cluster_listener, listener=listener, limits=limits
     )
     return Listeners(options, responder, listener)
+
+
+def _check(settings: AcmeSettings) -> Chosen:
+    """Check the name servers, and read the limits. Raises `CannotListen`."""
+    _check_nameservers("--acme-http01-solver-nameservers", settings.http01_nameservers, parse_server)
+    _check_nameservers("--dns01-recursive-nameservers", settings.dns01_nameservers, check_recursive_server)
+    return _read_limits(settings.limits_file) if settings.limits_file is not None else {}
 
 
 def _read_limits(path: Path) -> Chosen:

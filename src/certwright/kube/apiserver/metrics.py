@@ -101,7 +101,7 @@ class Metrics:
         self,
         store: Store,
         watches: Callable[[], Mapping[ResourceDefinition, int]],
-        levels: Sequence[Level] = (),
+        levels: Callable[[], Sequence[Level]] = tuple,
     ) -> None:
         self._store = store
         self._levels = levels
@@ -189,7 +189,7 @@ class Metrics:
             scope = "namespace" if definition.namespaced else "cluster"
             watches.add_metric(["WATCH", *_about(definition, "", scope)], count)
         yield watches
-        yield from _flow_control(self._levels)
+        yield from _flow_control(self._levels())
         yield CounterMetricFamily(
             "certwright_generate_name_retries",
             "Names generated again because the one before was taken (KEP-4420).",

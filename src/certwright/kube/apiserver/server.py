@@ -156,7 +156,7 @@ class ApiServer:
             self._fairness.sizes,
         )
         self._backend.follow_store()
-        self._metrics = Metrics(store, self._watched, self._fairness.levels)
+        self._metrics = Metrics(store, self._watched, lambda: self._fairness.levels)
         self._paths = Paths(registry, self._metrics, self._health, Encryption(store), tokens)
 
     @property
@@ -208,6 +208,10 @@ class ApiServer:
     async def publish(self, *, host: str, port: int) -> None:
         """Publish the server's address in the Service `kubernetes`. Raises `ApiError`."""
         await bootstrap.publish_service(self._client, host=host, port=port)
+
+    def use_limits(self, in_flight: InFlight) -> None:
+        """Replace the limits on concurrent requests."""
+        self._fairness.use(in_flight)
 
     def use_root_ca(self, pem: str) -> None:
         """Publish another CA that verifies this server, from now on.

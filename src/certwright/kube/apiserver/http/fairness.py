@@ -231,6 +231,12 @@ class Fairness:
         self.sizes = Sizes(store)
         self._registry = registry
         self._masters: Level | None = None
+        self._levels: dict[str, Level] = {}
+        self.use(options)
+
+    def use(self, options: InFlight) -> None:
+        """Count requests anew against these limits; those in progress keep their former seats."""
+        self._masters = None
         if not options.priority_and_fairness:
             # As kube-apiserver without it: two limits, and watches are not counted.
             mutating = Level(_MUTATING, Bounds(seats=options.max_mutating_requests or math.inf))
