@@ -114,12 +114,16 @@ async def get_or_none(client: Client, kind: Kind[Json], name: str, namespace: st
 
 
 async def add_condition(
-    client: Client, kind: Kind[Json], key: ObjectKey, make: Callable[[Json], Json | None]
+    client: Client,
+    kind: Kind[Json],
+    key: ObjectKey,
+    make: Callable[[Json], Json | None],
+    listed: Json | None = None,
 ) -> Json:
     """Set the condition that `make` returns for the object, in place of any of its type, or nothing for None;
-    returns the object as it was. Raises `ApiError`."""
+    returns the object as it was. `listed`: as it was read before. Raises `ApiError`."""
     for attempt in range(_ATTEMPTS):
-        obj = await client.get(kind, key.name, key.namespace)
+        obj = listed if listed and not attempt else await client.get(kind, key.name, key.namespace)
         condition = make(obj)
         if condition is None:
             return obj

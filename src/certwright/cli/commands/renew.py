@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 import click
 
 from certwright.cli.access import Session, session
+from certwright.cli.bulk import ONE_AT_A_TIME, Tally, each_in_order
 from certwright.cli.diagnosis import is_true
 from certwright.cli.errors import AlreadyReported, Failed, report_error, report_warning
 from certwright.cli.format import echo
@@ -55,6 +60,8 @@ async def command(
     the backoff after a failure, and that of an order which waits for its CA, but not a wait until a time
     that the CA has named. The old certificate stays in its Secret until it is replaced.
 
+    More than twenty are sent many at a time, and a summary is printed at the end.
+
     \b
     Examples:
       certwright renew web
@@ -68,80 +75,120 @@ async def command(
     async with session(server) as here:
         namespace = "" if all_namespaces else here.namespace
         chosen = await _choose(here, names, selector, namespace)
-        results = [await _renew(here, *key) for key in chosen]
-    if not all(results):
+        succeeded = await _Renewer(here).renew(chosen)
+    if not succeeded:
         raise AlreadyReported
 
 
-async def _choose(
-    here: Session, names: tuple[str, ...], selector: str, namespace: str
-) -> list[tuple[str, str]]:
+_Chosen = tuple[str, str, Json | None]
+"""Namespace and name of a Certificate, and its state where it has been listed."""
+
+
+async def _choose(here: Session, names: tuple[str, ...], selector: str, namespace: str) -> list[_Chosen]:
     if names:
-        return [(namespace, name) for name in names]
+        return [(namespace, name, None) for name in names]
     listing = await here.client.list(CERTIFICATES, namespace, labels=selector)
     if not listing.items:
         raise Failed(f"there is no such certificate{f' in namespace {namespace}' if namespace else ''}")
-    return [(item["metadata"]["namespace"], item["metadata"]["name"]) for item in listing.items]
+    return [(item["metadata"]["namespace"], item["metadata"]["name"], item) for item in listing.items]
 
 
-async def _renew(here: Session, namespace: str, name: str) -> bool:
-    """Mark one certificate; returns whether that succeeded."""
-    words = f"certificate {namespace}/{name}"
-    try:
-        certificate = await add_condition(here.client, CERTIFICATES, ObjectKey(namespace, name), _mark)
-        # A running issuance may be in a backoff: the mark ends that too.
-        waits = is_true(certificate, "Issuing")
-        not_before = await _not_before(here, certificate) if waits else None
-    except errors.NotFound as error:
-        report_error(not_found(error, Target(CERTIFICATES, namespace, (name,))))
-        return False
-    except errors.ApiError as error:
-        report_error(f"{words}: {error}")
-        return False
-    if not_before is not None:
-        report_warning(
-            f"{words} waits until {rfc3339(not_before)}, the time that its issuer has named; renew does not "
-            "override that"
-        )
-    else:
-        echo(f"{'Retrying' if waits else 'Renewing'} {words}")
-    spec = certificate.get("spec") or {}
-    if spec.get("isCA") and (spec.get("privateKey") or {}).get("rotationPolicy") != "Never":
-        report_warning(
-            f"{words} is a CA and gets a new key: clients that have installed it refuse what it signs from "
-            "now on, until they install the new one; spec.privateKey.rotationPolicy: Never keeps the key"
-        )
-    return True
+class _Renewer:
+    """Renews Certificates, many of them at the same time."""
+
+    def __init__(self, here: Session) -> None:
+        self._here = here
+        self._acme: dict[str, asyncio.Task[tuple[list[Json], list[Json]]]] = {}
+
+    async def renew(self, chosen: Sequence[_Chosen]) -> bool:
+        """Mark the Certificates, and report each in their order; returns whether that succeeded for all."""
+        is_few, tally, succeeded = len(chosen) <= ONE_AT_A_TIME, Tally(len(chosen)), True
+        async with aclosing(each_in_order(chosen, self._renew, alone=lambda _item: is_few)) as results:
+            async for _, outcome in results:
+                for report, sentence in outcome.sentences:
+                    report(sentence)
+                tally.add(outcome.result)
+                succeeded &= outcome.result != "failed"
+        tally.summarize()
+        return succeeded
+
+    async def _renew(self, chosen: _Chosen) -> _Outcome:
+        """Mark one Certificate."""
+        namespace, name, listed = chosen
+        words = f"certificate {namespace}/{name}"
+        try:
+            certificate = await add_condition(
+                self._here.client, CERTIFICATES, ObjectKey(namespace, name), _mark, listed
+            )
+            # A running issuance may be in a backoff: the mark ends that too.
+            waits = is_true(certificate, "Issuing")
+            not_before = await self._not_before(certificate) if waits else None
+        except errors.NotFound as error:
+            missing = not_found(error, Target(CERTIFICATES, namespace, (name,)))
+            return _Outcome("failed", [(report_error, missing)])
+        except errors.ApiError as error:
+            return _Outcome("failed", [(report_error, f"{words}: {error}")])
+        outcome = _Outcome("renewing", [(echo, f"Renewing {words}")])
+        if not_before is not None:
+            sentence = (
+                f"{words} waits until {rfc3339(not_before)}, the time that its issuer has named; renew does "
+                "not override that"
+            )
+            outcome = _Outcome("waiting", [(report_warning, sentence)])
+        elif waits:
+            outcome = _Outcome("retrying", [(echo, f"Retrying {words}")])
+        spec = certificate.get("spec") or {}
+        if spec.get("isCA") and (spec.get("privateKey") or {}).get("rotationPolicy") != "Never":
+            sentence = (
+                f"{words} is a CA and gets a new key: clients that have installed it refuse what it signs "
+                "from now on, until they install the new one; spec.privateKey.rotationPolicy: Never keeps it"
+            )
+            outcome.sentences.append((report_warning, sentence))
+        return outcome
+
+    async def _not_before(self, certificate: Json) -> datetime | None:
+        """The time before which the issuer or its CA accepts nothing; None: it has named none."""
+        meta, now = certificate["metadata"], datetime.now(UTC)
+        record = read_retry(meta.get("annotations") or {})
+        named = [record.not_before] if record is not None else []
+        # Once for all Certificates of a namespace.
+        if (listing := self._acme.get(meta["namespace"])) is None:
+            listing = asyncio.create_task(self._orders(meta["namespace"]))
+            self._acme[meta["namespace"]] = listing
+        orders, challenges = await listing
+        orders = [
+            order
+            for order in orders
+            if (order["metadata"].get("annotations") or {}).get(CERTIFICATE_NAME) == meta["name"]
+        ]
+        owners = {order["metadata"]["uid"] for order in orders}
+        challenges = [
+            challenge
+            for challenge in challenges
+            if any(owner["uid"] in owners for owner in challenge["metadata"].get("ownerReferences") or ())
+        ]
+        for item in (*orders, *challenges):
+            if (item.get("status") or {}).get("state", "") not in FINAL_STATES:
+                marks = item["metadata"].get("annotations") or {}
+                named.append(parse_moment(marks.get(NOT_BEFORE, "")))
+        return max((moment for moment in named if moment is not None and moment > now), default=None)
+
+    async def _orders(self, namespace: str) -> tuple[list[Json], list[Json]]:
+        """The Orders and Challenges; none without ACME, or without the right to read them."""
+        client = self._here.client
+        try:
+            orders = (await client.list(ORDERS, namespace)).items
+            return orders, (await client.list(CHALLENGES, namespace)).items
+        except errors.ApiError:
+            return [], []
 
 
-async def _not_before(here: Session, certificate: Json) -> datetime | None:
-    """The time before which the issuer or its CA accepts nothing; None: it has named none."""
-    meta, now = certificate["metadata"], datetime.now(UTC)
-    annotations = meta.get("annotations") or {}
-    record = read_retry(annotations)
-    named = [record.not_before] if record is not None else []
-    try:
-        orders = (await here.client.list(ORDERS, meta["namespace"])).items
-        challenges = (await here.client.list(CHALLENGES, meta["namespace"])).items
-    except errors.ApiError:
-        # Without ACME, or without the right to read them: the record is what there is.
-        orders, challenges = [], []
-    orders = [
-        order
-        for order in orders
-        if (order["metadata"].get("annotations") or {}).get(CERTIFICATE_NAME) == meta["name"]
-    ]
-    owners = {order["metadata"]["uid"] for order in orders}
-    challenges = [
-        challenge
-        for challenge in challenges
-        if any(owner["uid"] in owners for owner in challenge["metadata"].get("ownerReferences") or ())
-    ]
-    for item in (*orders, *challenges):
-        if (item.get("status") or {}).get("state", "") not in FINAL_STATES:
-            marks = item["metadata"].get("annotations") or {}
-            named.append(parse_moment(marks.get(NOT_BEFORE, "")))
-    return max((moment for moment in named if moment is not None and moment > now), default=None)
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """A word for the summary, and the sentences with the function that prints each."""
+
+    result: str
+    sentences: list[tuple[Callable[[str], None], str]]
 
 
 def _mark(certificate: Json) -> Json:
