@@ -9,7 +9,7 @@ SDKS := .venv-sdks
 DIST := .venv-dist
 ARGS   ?=
 
-.PHONY: dist help run test lint check fix bench clients servers sdks vcert go-clients lock docs size clean oracle kubernetes soak pebble e2e third-party demo-acme helm deploy
+.PHONY: dist deb dist-test help run test lint check fix bench clients servers sdks vcert go-clients lock docs size clean oracle kubernetes soak pebble e2e third-party demo-acme helm deploy
 .DELETE_ON_ERROR:
 # Without bytecode files every process compiles certwright again: 0.7 s for each of the hundreds that the tests start.
 unexport PYTHONDONTWRITEBYTECODE
@@ -218,6 +218,12 @@ $(DIST)/.done: requirements/dist.lock requirements/build.lock
 
 dist: $(DIST)/.done  ## build the wheel, the source archive and the executable file into dist/ (minutes)
 	@$(DIST)/bin/python deploy/dist.py
+
+deb: dist  ## build the Debian package as well (needs dpkg-deb)
+	@$(DIST)/bin/python deploy/deb.py
+
+dist-test: $(VENV)/.dev deb  ## install all of dist/ in clean environments and use it (minutes)
+	@CERTWRIGHT_DIST=$(CURDIR)/dist $(BIN)/python -m pytest tests/deploy/test_dist.py $(ARGS)
 
 lock:  ## pin the requirements again (needs uv)
 	@for name in runtime build etcd doh lexicon apprise dev clients servers sdks vcert dist; do uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header requirements/$$name.in -o requirements/$$name.lock; done
