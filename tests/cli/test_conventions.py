@@ -154,6 +154,24 @@ def test_the_kind_of_the_issuer_is_the_one_that_exists(cli: Cli, namespace: str)
     )
 
 
+def test_renew_of_many_leaves_cas_out_unless_they_are_named(cli: Cli, namespace: str) -> None:
+    place = ("-n", namespace)
+    cli("create", "ca", "internal", "--wait", *place)
+    left_out = f"1 CA certificate left out: {namespace}/internal-ca; name them, or give --cas\n"
+    alone = cli("renew", "--all", *place)
+    assert (alone.status, alone.err) == (1, f"error: nothing is renewed: {left_out}")
+    web = cli(
+        "create", "certificate", "web", "--dns", "web.example.test", "--issuer", "internal", *place, "--wait"
+    )
+    assert web.out.splitlines()[-1].startswith(f"{namespace}/web: ready, valid until ")
+    assert web.out.endswith("; it is in Secret web-tls\n")
+    both = cli("renew", "--all", *place)
+    assert (both.status, both.out) == (0, f"Renewing certificate {namespace}/web\n")
+    assert both.err == f"warning: {left_out}"
+    assert len(cli("renew", "--all", "--cas", *place).out.splitlines()) == 2
+    assert cli("renew", "internal-ca", *place).status == 0
+
+
 def test_run_has_every_option_of_serve() -> None:
     run, serve = ({option.name for option in command.params} for command in (run_command, serve_command))
     assert len(serve) > 50

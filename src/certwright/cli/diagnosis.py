@@ -15,6 +15,7 @@ from certwright.cli.format import at, count, from_now, parse_time, sentence, whe
 from certwright.kube.util.durations import doubled
 from certwright.resources import names
 from certwright.resources.issuer import read_member
+from certwright.resources.reasons import CA_KEY_REPLACEMENT
 from certwright.resources.retry import RetryRecord, read_breaker, read_retry
 
 _BY_ITSELF = "the self-check is repeated automatically"
@@ -251,6 +252,13 @@ def _ready(around: Around, now: datetime) -> Diagnosis:
         return Diagnosis(f"{valid}, but {failed.cause}", failed.advice, ready=True)
     if waiting := _waiting_for_issuer(around, now):
         return Diagnosis(f"{valid}, but {waiting.cause}", waiting.advice, ready=True)
+    if is_true(around.certificate, CA_KEY_REPLACEMENT):
+        return Diagnosis(
+            f"{valid}, {_renews(status, now)}, with another key, which clients that have installed this CA "
+            "do not trust",
+            "set spec.privateKey.rotationPolicy: Never to keep the key, or have clients install the new CA",
+            ready=True,
+        )
     return Diagnosis(f"{valid}, {_renews(status, now)}", ready=True)
 
 

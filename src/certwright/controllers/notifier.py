@@ -18,6 +18,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
+from certwright.controllers.cache import indexes
 from certwright.controllers.cache.caches import Caches
 from certwright.controllers.cache.shard_filter import Mine
 from certwright.kit import logs
@@ -161,7 +162,9 @@ class Notifier:
         remaining = [
             problem
             for key, problem in current.items()
-            if every and (at := before.get(key)) is not None and now - at >= every
+            # An announcement may stand for a year.
+            if every and problem.kind is not ProblemKind.NEW_KEY
+            if (at := before.get(key)) is not None and now - at >= every
         ]
         resolved = [key for key in before if key not in current and self._is_mine(_object_of(key))]
         if not (new or remaining or resolved):
@@ -175,7 +178,8 @@ class Notifier:
         settings, now, caches = self._settings, self._clock.now(), self._caches
         await self._scan(now)
         failing = {certificate.metadata.key for certificate in caches.failing_certificates()}
-        keys = failing | self._overdue.keys
+        announced = caches.certificates.cache.by_index(indexes.BY_CONDITION, reasons.CA_KEY_REPLACEMENT)
+        keys = failing | self._overdue.keys | {certificate.metadata.key for certificate in announced}
         current: list[Problem] = []
         for count, key in enumerate(keys, 1):
             certificate = caches.certificates.cache.get(key)
@@ -315,8 +319,8 @@ _LONGEST_GRACE = timedelta(days=1)
 def of_certificate(
     certificate: Certificate, settings: NotificationSettings, now: datetime
 ) -> Iterator[Problem]:
-    """The problems of a Certificate: failing attempts, and a renewal that is overdue shortly before the
-    end."""
+    """The problems of a Certificate: failing attempts, a renewal that is overdue shortly before the end, and
+    a renewal that will replace the key of a root."""
     meta, status = certificate.metadata, certificate.status
     issuing = conditions.find(status.conditions, reasons.ISSUING)
     record = read_retry(meta.annotations)
@@ -345,6 +349,18 @@ def of_certificate(
             cause=message if is_failing and message else cause,
             fix=f"`{look}` explains it; `certwright renew {meta.name} -n {meta.namespace}` renews it now",
             next_attempt=next_attempt,
+            not_after=status.not_after,
+        )
+    key = conditions.find(status.conditions, reasons.CA_KEY_REPLACEMENT)
+    # Clients install roots; what an intermediate has signed they verify with the chain that they are sent.
+    if key is not None and key.status == "True" and key.reason == reasons.REPLACES_ROOT_KEY:
+        yield Problem(
+            kind=ProblemKind.NEW_KEY,
+            subject=subject,
+            cause=key.message,
+            fix=f"`certwright edit certificate {meta.name} -n {meta.namespace}` sets rotationPolicy: Never; "
+            "or have clients install the new CA certificate",
+            since=key.last_transition_time,
             not_after=status.not_after,
         )
 

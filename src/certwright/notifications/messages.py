@@ -22,17 +22,20 @@ class ProblemKind(Enum):
     FAILING = "certificateFailing"
     EXPIRING = "certificateExpiring"
     ISSUER = "issuerFailing"
+    NEW_KEY = "caKeyReplacement"
 
 
 _TITLES: Final = {
     ProblemKind.FAILING: "cannot be issued or renewed",
     ProblemKind.EXPIRING: "expires soon and has not been renewed",
     ProblemKind.ISSUER: "is not ready",
+    ProblemKind.NEW_KEY: "is a root CA and will be renewed with another key",
 }
 _RECOVERIES: Final = {
     ProblemKind.FAILING: "no longer fails",
     ProblemKind.EXPIRING: "no longer expires soon",
     ProblemKind.ISSUER: "is ready again, or was deleted",
+    ProblemKind.NEW_KEY: "has another key now, or keeps its key",
 }
 
 

@@ -24,6 +24,9 @@ SECRET_ADOPTED: Final = "SecretAdopted"  # noqa: S105 - a name, no password; not
 CERTIFICATE_VERIFIED: Final = "Verified"
 """On a Certificate, beyond cert-manager, and only as `False`: some clients refuse the certificate, or the
 issuer has changed what was requested."""
+CA_KEY_REPLACEMENT: Final = "CAKeyReplacement"
+"""On a Certificate of a CA, beyond cert-manager, and only as `True`, from a tenth of its life before the
+renewal: that replaces the key of the CA."""
 
 # Reasons of an Issuer's Ready condition. Not of cert-manager.
 SOLVERS_NOT_VERIFIED: Final = "ErrVerifySolvers"
@@ -76,6 +79,11 @@ RESERVED_SECRET: Final = "ReservedSecret"  # noqa: S105 - a name, no password
 """The Secret has a type that certwright never writes."""
 FOREIGN_SECRET: Final = "ForeignSecret"  # noqa: S105 - a name, no password
 """The Secret existed before and was not made for this Certificate."""
+REPLACES_ROOT_KEY: Final = "ReplacesRootKey"
+"""The next renewal replaces the key of a self-signed CA: clients that have installed it must install the new
+one."""
+REPLACES_CA_KEY: Final = "ReplacesCAKey"
+"""The next renewal replaces the key of a CA that another one has signed."""
 MANUALLY_TRIGGERED: Final = "ManuallyTriggered"
 """A user requested the renewal, e.g. by `certwright renew`."""
 MANUAL_REQUEST_WAITS: Final = "ManuallyTriggeredRequestWaits"

@@ -16,10 +16,11 @@ from certwright.notifications.settings import (
     NotificationSettings,
     SmtpSettings,
 )
+from certwright.resources.certificate import PrivateKeySpec
 from certwright.resources.issuer import CAIssuer, IssuerSpec
 from certwright.resources.table import CERTIFICATES, ISSUERS
 from controllers.external_issuer import external
-from controllers.scene import make_certificate, make_issuer
+from controllers.scene import make_ca_issuer, make_certificate, make_issuer
 from controllers.test_backoff_story import fail, succeed
 from support.world import World
 
@@ -185,3 +186,44 @@ async def test_many_failures_are_one_message(world: World, inbox: Inbox) -> None
     assert len(digest.new) == 70
     assert "… and 20 more" in digest.text
     assert (len(digest.content()["new"]), digest.content()["counts"]["new"]) == (50, 70)
+
+
+async def test_a_renewal_that_replaces_the_key_of_a_root_is_announced_a_tenth_of_its_life_before(
+    world: World, inbox: Inbox
+) -> None:
+    await world.start_controllers(notifications=notifications(inbox))
+    await world.create(ISSUERS, make_issuer("self"))
+    await world.create(ISSUERS, make_ca_issuer("root", "root"))
+    ca = {"is_ca": True, "dns_names": (), "duration": "7200h"}
+    keeps = PrivateKeySpec(algorithm="ECDSA", rotation_policy="Never")
+    for name, issuer, spec in (
+        ("root", "self", ca),
+        ("other", "root", ca),
+        ("kept", "self", {**ca, "private_key": keeps}),
+        ("web", "self", {"duration": "7200h"}),
+    ):
+        await world.create(CERTIFICATES, make_certificate(name, issuer, common_name=name, **spec))
+        await world.settle()
+    await world.advance(timedelta(days=169))
+    assert inbox.take() == []
+    renewal = (await world.certificate("root")).status.renewal_time
+    assert renewal is not None
+    await world.advance_to(renewal - timedelta(days=30) + 5 * MINUTE)
+    (event,) = [each for each in await world.events() if each.reason == "CAKeyReplacement"]
+    assert (event.type, event.involved_object.name) == ("Warning", "root")
+    announced = "caKeyReplacement Certificate default/root"
+    (problem,) = inbox.digests[0].new
+    assert "rotationPolicy: Never keeps the key" in problem.cause
+    assert inbox.take() == [([announced], [], [])]
+    condition = await world.condition("root", "CAKeyReplacement")
+    assert (condition.status, condition.reason) == ("True", "ReplacesRootKey")
+    # It is said once, not daily, and not after a restart; and of roots only.
+    await world.start_controllers(notifications=notifications(inbox))
+    await world.advance(timedelta(days=3))
+    assert inbox.take() == []
+    assert (await world.condition("other", "CAKeyReplacement")).reason == "ReplacesCAKey"
+    await world.advance(timedelta(days=40))
+    assert inbox.take() == [([], [], [announced])]
+    certificate = await world.certificate("root")
+    assert certificate.status.revision == 2
+    assert not [each for each in certificate.status.conditions if each.type == "CAKeyReplacement"]

@@ -93,6 +93,10 @@ EVENTS: tuple[tuple[str, About], ...] = (
             "Some clients refuse the certificate ([why](../requests.md#verification)).",
         ),
     ),
+    (
+        "CAKeyReplacement",
+        About("Certificate", "Warning", "The renewal, a tenth of its life from now, replaces a CA's key."),
+    ),
     ("SecretAdopted", About("Certificate", "Warning", "A Secret that existed before was adopted.")),
     (
         "SecretConflict",

@@ -15,7 +15,7 @@ from certwright.cli.access import Session, session
 from certwright.cli.bulk import ONE_AT_A_TIME, Tally, each_in_order
 from certwright.cli.diagnosis import is_true
 from certwright.cli.errors import AlreadyReported, Failed, report_error, report_warning
-from certwright.cli.format import echo
+from certwright.cli.format import count, echo
 from certwright.cli.options import (
     ServerOptions,
     all_namespaces_option,
@@ -35,6 +35,7 @@ Json = dict[str, Any]
 # cmctl's reason and message, so that searches for them in conditions and logs also find ours.
 _REASON = "ManuallyTriggered"
 _MESSAGE = "Certificate re-issuance manually triggered"
+_SHOWN = 5
 
 
 @click.command(short_help="Renew certificates now.")
@@ -43,6 +44,7 @@ _MESSAGE = "Certificate re-issuance manually triggered"
     "--all", "everything", is_flag=True, help="All certificates of the namespace (with -A: of all)."
 )
 @selector_option
+@click.option("--cas", is_flag=True, help="With --all or -l: CA certificates, too.")
 @all_namespaces_option
 @namespaced_server_options
 @asynchronous
@@ -52,6 +54,7 @@ async def command(
     names: tuple[str, ...],
     everything: bool,
     selector: str,
+    cas: bool,
     all_namespaces: bool,
 ) -> None:
     """Re-issue certificates now, whatever their remaining lifetime.
@@ -60,13 +63,15 @@ async def command(
     the backoff after a failure, and that of an order which waits for its CA, but not a wait until a time
     that the CA has named. The old certificate stays in its Secret until it is replaced.
 
-    More than twenty are sent many at a time, and a summary is printed at the end.
+    --all and -l leave out the certificates of CAs (spec.isCA), because clients have installed them: name
+    them, or give --cas. More than twenty are sent many at a time, and a summary is printed at the end.
 
     \b
     Examples:
       certwright renew web
       certwright renew --all -A
       certwright renew -l app=shop -n shop
+      certwright renew --all -A --cas
     """
     if sum((bool(names), bool(selector), everything)) != 1:
         raise click.UsageError("name the certificates: NAME…, -l SELECTOR, or --all")
@@ -74,7 +79,7 @@ async def command(
         raise click.UsageError("a name is only unique within its namespace: use -n NS instead of -A")
     async with session(server) as here:
         namespace = "" if all_namespaces else here.namespace
-        chosen = await _choose(here, names, selector, namespace)
+        chosen = await _choose(here, names, selector, namespace, cas=cas)
         succeeded = await _Renewer(here).renew(chosen)
     if not succeeded:
         raise AlreadyReported
@@ -84,13 +89,29 @@ _Chosen = tuple[str, str, Json | None]
 """Namespace and name of a Certificate, and its state where it has been listed."""
 
 
-async def _choose(here: Session, names: tuple[str, ...], selector: str, namespace: str) -> list[_Chosen]:
+async def _choose(
+    here: Session, names: tuple[str, ...], selector: str, namespace: str, *, cas: bool
+) -> list[_Chosen]:
     if names:
         return [(namespace, name, None) for name in names]
     listing = await here.client.list(CERTIFICATES, namespace, labels=selector)
     if not listing.items:
         raise Failed(f"there is no such certificate{f' in namespace {namespace}' if namespace else ''}")
-    return [(item["metadata"]["namespace"], item["metadata"]["name"], item) for item in listing.items]
+    chosen: list[_Chosen] = []
+    left_out: list[str] = []
+    for item in listing.items:
+        place, name = item["metadata"]["namespace"], item["metadata"]["name"]
+        if (item.get("spec") or {}).get("isCA") and not cas:
+            left_out.append(f"{place}/{name}")
+        else:
+            chosen.append((place, name, item))
+    if left_out:
+        more = f" and {len(left_out) - _SHOWN} more" if len(left_out) > _SHOWN else ""
+        what = f"{count(len(left_out), 'CA certificate')} left out: {', '.join(left_out[:_SHOWN])}{more}"
+        if not chosen:
+            raise Failed(f"nothing is renewed: {what}; name them, or give --cas")
+        report_warning(f"{what}; name them, or give --cas")
+    return chosen
 
 
 class _Renewer:

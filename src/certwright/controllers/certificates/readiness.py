@@ -3,7 +3,7 @@ the ACME server wants it renewed (RFC 9773), and schedule the polls.
 
 Wakes on:  Certificate; its Secret; its current CertificateRequest; notAfter; nextCheck; an answer of the CA
 Reads:     snapshot
-Writes:    Certificate.status.acme, conditions[Ready], notBefore, notAfter, renewalTime
+Writes:    Certificate.status.acme, conditions[Ready, CAKeyReplacement], notBefore, notAfter, renewalTime
 Next:      Revisions; trigger at renewalTime
 """
 
@@ -111,6 +111,10 @@ def _is_from(current: ARIStatus, account: str) -> bool:
 
 
 UP_TO_DATE = "Certificate is up to date and has not expired"
+NEW_KEY = (
+    "clients that have installed it refuse what it signs from then on, until they install the new one; "
+    "spec.privateKey.rotationPolicy: Never keeps the key"
+)
 WINDOW_ERROR = "Renewal is planned without regard to spec.renewal.windows"
 
 
@@ -129,6 +133,7 @@ class Readiness:
             not_after=facts.not_after if facts else None,
             renewal_time=plan.moment if plan else None,
         )
+        _announce_new_key(snapshot, facts, draft)
         verdict = rules.first(rules.READINESS_RULES, snapshot)
         if verdict is None:
             draft.set_condition(reasons.READY, "True", "Ready", UP_TO_DATE, now=snapshot.now)
@@ -136,13 +141,42 @@ class Readiness:
             draft.set_condition(reasons.READY, "False", verdict.reason, verdict.message, now=snapshot.now)
 
     def wake_at(self, snapshot: Snapshot) -> datetime | None:
-        """When the certificate becomes valid, or expires if nothing renews it before."""
+        """When the certificate becomes valid, or expires if nothing renews it before; or when a new key of a
+        CA is announced."""
         begins = snapshot.certificate.status.not_before
         if begins is not None and begins > snapshot.now:
             return begins
         moment = snapshot.certificate.status.not_after
         # At notAfter itself it is still valid (RFC 5280 §4.1.2.5, "inclusive"): one second later it is not.
-        return moment + desired.ONE_SECOND if moment and moment >= snapshot.now else None
+        expires = moment + desired.ONE_SECOND if moment and moment >= snapshot.now else None
+        leaf = snapshot.leaf
+        announced = _announcement(snapshot, leaf if isinstance(leaf, CertificateFacts) else None)
+        return announced if announced is not None and announced > snapshot.now else expires
+
+
+def _announcement(snapshot: Snapshot, facts: CertificateFacts | None) -> datetime | None:
+    """When it is announced that the renewal replaces the key of a CA: a tenth of its life before. None: the
+    renewal does not."""
+    spec = snapshot.certificate.spec
+    if facts is None or not spec.is_ca or spec.key.rotation_policy_or_default == "Never":
+        return None
+    moment = renewals.plan(snapshot, facts).moment
+    return moment - (facts.not_after - facts.not_before) / 10 if moment is not None else None
+
+
+def _announce_new_key(snapshot: Snapshot, facts: CertificateFacts | None, draft: Draft) -> None:
+    kind, begins = reasons.CA_KEY_REPLACEMENT, _announcement(snapshot, facts)
+    if facts is None or begins is None or snapshot.now < begins:
+        draft.remove_condition(kind)
+        return
+    is_root = facts.subject_text == facts.issuer_text
+    moment = renewals.plan(snapshot, facts).moment
+    message = f"The renewal at {moment:%Y-%m-%dT%H:%M:%SZ} replaces the key of this CA: {NEW_KEY}"
+    is_known = conditions.is_true(draft.certificate.status.conditions, kind)
+    reason = reasons.REPLACES_ROOT_KEY if is_root else reasons.REPLACES_CA_KEY
+    draft.set_condition(kind, "True", reason, message, now=snapshot.now)
+    if not is_known:
+        draft.add_event("Warning", kind, message)
 
 
 def _is_news(plan: Plan, snapshot: Snapshot) -> bool:
