@@ -19,13 +19,13 @@ from msgspec.structs import asdict
 from certwright.cli import access
 from certwright.cli.commands.expiring import parse_within
 from certwright.cli.errors import Failed, report_warning
-from certwright.cli.flags import directory, file, flag, flag_options, single
+from certwright.cli.flags import directory, file, flag, flag_options, single, split_words
 from certwright.cli.format import echo, lines_of, print_content
 from certwright.cli.options import Folder, ServerOptions, asynchronous, server_options
 from certwright.kube.api.core import NAMESPACES, SERVICE_ACCOUNTS, Namespace, ServiceAccount
 from certwright.kube.api.errors import AlreadyExists, NotFound
 from certwright.kube.api.kinds import Kind
-from certwright.kube.api.meta import ObjectMeta
+from certwright.kube.api.meta import ObjectKey, ObjectMeta
 from certwright.kube.client import kubeconfig
 from certwright.kube.client.kubeconfig_file import KubeconfigError
 from certwright.kube.client.rest import Client
@@ -46,15 +46,23 @@ _CLUSTER_BINDINGS: Final[Kind[Json]] = Kind(
     _GROUP, "v1", "ClusterRoleBinding", "clusterrolebindings", "clusterrolebinding", False, dict
 )
 _BINDINGS: Final[Kind[Json]] = Kind(_GROUP, "v1", "RoleBinding", "rolebindings", "rolebinding", True, dict)
+_ROLES: Final[Kind[Json]] = Kind(_GROUP, "v1", "Role", "roles", "role", True, dict)
+_CERTIFICATES: Final[Kind[Json]] = Kind(
+    "cert-manager.io", "v1", "Certificate", "certificates", "certificate", True, dict
+)
+_NO_ROLE: Final = "certificates"
+"""What stands for the role of a user who may read just some certificates."""
 
 
 class NewUser(msgspec.Struct, frozen=True, kw_only=True):
-    """A user to be created. Without `namespaces` the role applies to the whole server."""
+    """A user to be created. Without `namespaces` the role applies to the whole server. An empty `role`: the
+    user may read just these `certificates` and their Secrets."""
 
     name: str
     role: str
     namespaces: tuple[str, ...]
     lifetime: timedelta
+    certificates: tuple[ObjectKey, ...] = ()
 
 
 class Token(msgspec.Struct, frozen=True):
@@ -85,8 +93,12 @@ async def create_user(client: Client, user: NewUser) -> Token:
     meta = ObjectMeta(name=user.name, namespace=NAMESPACE, labels={LABEL: user.name})
     await _ensure(client, SERVICE_ACCOUNTS, ServiceAccount(metadata=meta))
     name = f"certwright-user-{user.name}"
-    desired = [_binding(user, name, user.role, namespace) for namespace in user.namespaces or ("",)]
-    if not user.namespaces and user.role != "cluster-admin":
+    roles = await _roles(client, user, name)
+    if roles:
+        desired = [_binding(user, name, name, role["metadata"]["namespace"], "Role") for role in roles]
+    else:
+        desired = [_binding(user, name, user.role, namespace) for namespace in user.namespaces or ("",)]
+    if not roles and not user.namespaces and user.role != "cluster-admin":
         desired.append(_binding(user, f"{name}-cluster", _CLUSTER_VIEW))
     existing = {_place(live): live for live in await _bindings_of(client, user.name)}
     for binding in desired:
@@ -98,9 +110,54 @@ async def create_user(client: Client, user: NewUser) -> Token:
             f"the user {user.name} exists with other rights ({', '.join(_rights(existing.values()))}); "
             f"delete it first: certwright user delete {user.name}"
         )
+    for role in roles:
+        # Replaced: the certificates of an existing user may be others now, or have another Secret.
+        await client.apply(_ROLES, role, field_manager="certwright-user", force=True)
     for binding in desired:
         await _ensure(client, _kind_of(binding), binding)
     return await _new_token(client, user)
+
+
+async def _roles(client: Client, user: NewUser, name: str) -> list[Json]:
+    """The Roles to read just the user's certificates and their Secrets, one in each namespace."""
+    by_namespace: dict[str, list[str]] = {}
+    for key in user.certificates:
+        by_namespace.setdefault(key.namespace, []).append(key.name)
+    return [
+        {
+            "metadata": {"name": name, "namespace": namespace, "labels": {LABEL: user.name}},
+            "rules": [
+                _reading("cert-manager.io", "certificates", names),
+                _reading("", "secrets", [await _secret_of(client, namespace, each) for each in names]),
+            ],
+        }
+        for namespace, names in by_namespace.items()
+    ]
+
+
+def _reading(group: str, resource: str, names: Sequence[str]) -> Json:
+    # Lists and watches need a field selector that names the object.
+    # Source: Kubernetes documentation, "Using RBAC Authorization", "Referring to resources".
+    return {
+        "apiGroups": [group],
+        "resources": [resource],
+        "verbs": ["get", "list", "watch"],
+        "resourceNames": sorted(set(names)),
+    }
+
+
+async def _secret_of(client: Client, namespace: str, name: str) -> str:
+    """The name of the certificate's Secret; that of `create certificate` for one that does not exist yet."""
+    try:
+        certificate = await client.get(_CERTIFICATES, name, namespace)
+    except NotFound:
+        secret = f"{name}-tls"
+        report_warning(
+            f"Certificate {namespace}/{name} does not exist yet; the user may read Secret {secret}, which "
+            "`certwright create certificate` names"
+        )
+        return secret
+    return str(certificate["spec"]["secretName"])
 
 
 async def list_users(client: Client) -> list[User]:
@@ -127,6 +184,8 @@ async def delete_user(client: Client, name: str) -> None:
     for binding in await _bindings_of(client, name):
         meta = binding["metadata"]
         await client.delete(_kind_of(binding), meta["name"], meta.get("namespace", ""))
+    for role in (await client.list(_ROLES, labels=f"{LABEL}={name}")).items:
+        await client.delete(_ROLES, role["metadata"]["name"], role["metadata"]["namespace"])
 
 
 async def _new_token(client: Client, user: NewUser) -> Token:
@@ -142,7 +201,9 @@ async def _new_token(client: Client, user: NewUser) -> Token:
     return token
 
 
-def _binding(user: NewUser, name: str, role: str, namespace: str = "") -> Json:
+def _binding(
+    user: NewUser, name: str, role: str, namespace: str = "", role_kind: str = "ClusterRole"
+) -> Json:
     metadata = {"name": name, "labels": {LABEL: user.name}}
     if namespace:
         metadata["namespace"] = namespace
@@ -150,7 +211,7 @@ def _binding(user: NewUser, name: str, role: str, namespace: str = "") -> Json:
         "apiVersion": f"{_GROUP}/v1",
         "kind": "RoleBinding" if namespace else "ClusterRoleBinding",
         "metadata": metadata,
-        "roleRef": {"apiGroup": _GROUP, "kind": "ClusterRole", "name": role},
+        "roleRef": {"apiGroup": _GROUP, "kind": role_kind, "name": role},
         "subjects": [{"kind": "ServiceAccount", "name": user.name, "namespace": NAMESPACE}],
     }
 
@@ -167,6 +228,8 @@ def _rights(bindings: Sequence[Json] | Any) -> list[str]:
     rights = []
     for binding in bindings:
         role, namespace = binding["roleRef"]["name"], binding["metadata"].get("namespace", "")
+        if binding["roleRef"]["kind"] == "Role":
+            role = _NO_ROLE
         if role != _CLUSTER_VIEW:
             rights.append(f"{role} in {namespace}" if namespace else role)
     return sorted(rights)
@@ -191,8 +254,12 @@ async def _ensure(client: Client, kind: Kind[Any], obj: Any) -> None:
 _TOKEN_ROLES = ("edit", "admin")
 _LONGEST = timedelta(seconds=2**32)  # "may not specify a duration larger than 2^32 seconds"
 _SHORTEST = timedelta(minutes=10)
+_LIFETIME = timedelta(days=30)
+# A machine that fetches renewed certificates by itself has nobody who would miss the token each month.
+_LIFETIME_OF_MACHINES = timedelta(weeks=52)
 # RFC 1123 label, as names of ServiceAccounts; the name of the binding is longer.
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,50}[a-z0-9])?")
+_OBJECT = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 
 
 @click.group(cls=Folder, short_help="Create, list and delete users of the server, with kubeconfigs.")
@@ -218,14 +285,29 @@ def _parse_name(_context: click.Context, _option: click.Parameter, value: str) -
     return value
 
 
-def _parse_lifetime(context: click.Context, option: click.Parameter, value: str) -> timedelta:
+def _parse_lifetime(context: click.Context, option: click.Parameter, value: str | None) -> timedelta | None:
     lifetime = parse_within(context, option, value)
-    assert lifetime is not None
+    if lifetime is None:
+        return None
     if lifetime < _SHORTEST:
         raise click.BadParameter(f"{value!r} is too short; a token is valid for 10m at least")
     if lifetime > _LONGEST:
         raise click.BadParameter(f"{value!r} is too long; a token is valid for {_LONGEST.days}d at most")
     return lifetime
+
+
+def _parse_certificates(
+    _context: click.Context, _option: click.Parameter, values: tuple[str, ...]
+) -> tuple[ObjectKey, ...]:
+    keys = []
+    for word in split_words(values):
+        namespace, slash, name = word.rpartition("/")
+        if not _OBJECT.fullmatch(name) or (slash and not _OBJECT.fullmatch(namespace)):
+            raise click.BadParameter(
+                f"{word!r} is not the name of a Certificate; write NAME or NAMESPACE/NAME"
+            )
+        keys.append(ObjectKey(namespace, name))
+    return tuple(dict.fromkeys(keys))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -251,7 +333,14 @@ class _Target:
 
 @command.command(short_help="Create a user and write a kubeconfig for it.")
 @click.argument("name", metavar="NAME", callback=_parse_name)
-@click.option("--role", type=click.Choice(ROLES), required=True, help="The rights of the user.")
+@click.option("--role", type=click.Choice(ROLES), help="The rights of the user.")
+@click.option(
+    "--certificates",
+    metavar="NAME,…",
+    multiple=True,
+    callback=_parse_certificates,
+    help="Instead of --role: the user may read just these Certificates and their Secrets; also NS/NAME.",
+)
 @click.option(
     "-n",
     "--namespace",
@@ -264,27 +353,41 @@ class _Target:
     "--for",
     "lifetime",
     metavar="TIME",
-    default="30d",
-    show_default=True,
     callback=_parse_lifetime,
-    help="How long the token is valid; e.g. 12h, 30d or 52w.",
+    help="How long the token is valid; e.g. 12h, 30d or 52w.  [default: 30d; 52w with --certificates]",
 )
 @flag_options("target", _Target)
 @asynchronous
 async def create(
-    *, name: str, role: str, namespaces: tuple[str, ...], lifetime: timedelta, target: _Target
+    *,
+    name: str,
+    role: str | None,
+    certificates: tuple[ObjectKey, ...],
+    namespaces: tuple[str, ...],
+    lifetime: timedelta | None,
+    target: _Target,
 ) -> None:
     """Create the user NAME and write a kubeconfig with a token for it, readable by its owner only.
 
     For a user that exists, with the same rights, the kubeconfig gets a new token; older ones stay valid until
     they expire. `user delete` ends the access immediately.
 
+    With --certificates the user may read just these Certificates and their Secrets, for `certwright export`
+    on another machine; for a user that exists these replace the former ones.
+
     \b
     Examples:
       certwright user create alice --role view --kubeconfig alice.kubeconfig
       certwright user create ci --role edit -n shop --for 12h --kubeconfig ci.kubeconfig
       certwright user create bob --role view --server https://pki:8443 --kubeconfig bob.conf
+      certwright user create web1 --certificates web,api --kubeconfig web1.kubeconfig
     """
+    if bool(certificates) == (role is not None):
+        raise click.UsageError(
+            "name either a --role or --certificates, e.g. --role view or --certificates web"
+        )
+    if certificates and len(namespaces) > 1:
+        raise click.UsageError("-n is the namespace of --certificates; write NAMESPACE/NAME for several")
     if role == "cluster-admin" and namespaces:
         raise click.UsageError("--role cluster-admin applies to all namespaces; write admin for some of them")
     if NAMESPACE in namespaces:
@@ -296,16 +399,28 @@ async def create(
     cluster = access.load(choice, target.context)
     options = ServerOptions(kubeconfig=target.admin_kubeconfig, context=target.context)
     async with access.session(options) as here:
-        user = NewUser(name=name, role=role, namespaces=namespaces, lifetime=lifetime)
+        default = namespaces[0] if namespaces else here.namespace
+        keys = tuple(ObjectKey(key.namespace or default, key.name) for key in certificates)
+        user = NewUser(
+            name=name,
+            role=role or "",
+            namespaces=tuple(dict.fromkeys(key.namespace for key in keys)) or namespaces,
+            lifetime=lifetime or (_LIFETIME if role else _LIFETIME_OF_MACHINES),
+            certificates=keys,
+        )
         token = await create_user(here.client, user)
-    content = kubeconfig.render(target.server or cluster.server, cluster.ca_pem, token.value, name)
+    # So that `export web` needs no -n.
+    namespace = keys[0].namespace if keys else ""
+    server = target.server or cluster.server
+    content = kubeconfig.render(server, cluster.ca_pem, token.value, name, namespace=namespace)
     write_atomically(target.kubeconfig, content)
-    where = f" in {', '.join(namespaces)}" if namespaces else ""
+    where = f" in {', '.join(namespaces)}" if namespaces and role else ""
     if role in _TOKEN_ROLES and not namespaces:
         report_warning(
             f"{role} in all namespaces includes the tokens of all users, administrators' too; -n limits it"
         )
-    echo(f"user {name} ({role}{where}): {target.kubeconfig} is valid until {token.expires}")
+    rights = f"{role}{where}" if role else f"reads {', '.join(map(str, keys))}"
+    echo(f"user {name} ({rights}): {target.kubeconfig} is valid until {token.expires}")
 
 
 def _check_target(path: Path, name: str) -> None:

@@ -143,17 +143,21 @@ def login_for(access: ClusterAccess, fits: Callable[[Credential], bool] = lambda
     return FixedLogin(first) if access.files == LoginFiles() else FileLogin(access.files, first, fits=fits)
 
 
-def render(server: str, ca_pem: bytes, token: str, context: str = "certwright") -> bytes:
-    """A self-contained kubeconfig, with the CA and the token inside. Secret: write it with mode 0600."""
+def render(
+    server: str, ca_pem: bytes, token: str, context: str = "certwright", *, namespace: str = ""
+) -> bytes:
+    """A self-contained kubeconfig, with the CA and the token inside, and the context's namespace (empty: it
+    has none). Secret: write it with mode 0600."""
     import yaml  # 20 ms, of every command
 
     cluster = {"server": server, "certificate-authority-data": base64.b64encode(ca_pem).decode()}
+    chosen = {"cluster": context, "user": context} | ({"namespace": namespace} if namespace else {})
     content = {
         "apiVersion": "v1",
         "kind": "Config",
         "clusters": [{"name": context, "cluster": cluster}],
         "users": [{"name": context, "user": {"token": token}}],
-        "contexts": [{"name": context, "context": {"cluster": context, "user": context}}],
+        "contexts": [{"name": context, "context": chosen}],
         "current-context": context,
     }
     return yaml.safe_dump(content, sort_keys=False).encode()
