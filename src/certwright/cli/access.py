@@ -10,6 +10,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
@@ -18,6 +19,7 @@ import msgspec
 
 from certwright import __version__
 from certwright.cli.errors import Failed, report_warning
+from certwright.cli.format import at
 from certwright.cli.options import ServerOptions
 from certwright.kube.api.errors import Forbidden, NoApi, NoCredentials, Unauthorized, Unreachable, Untrusted
 from certwright.kube.client import kubeconfig
@@ -25,12 +27,16 @@ from certwright.kube.client.discovery import UnknownKind
 from certwright.kube.client.kubeconfig import ClusterAccess
 from certwright.kube.client.kubeconfig_file import KubeconfigError
 from certwright.kube.client.rest import Client
+from certwright.kube.client.tokens import Claims, claims_of
 from certwright.kube.client.transport import Transport
 from certwright.kube.util.http_messages import Response
 
 DEFAULT_DATA_DIR = Path("certwright-data")
 USER_AGENT = f"certwright/{__version__}"
+USERS: Final = "certwright-users"
+"""The namespace of the users that `certwright user create` makes."""
 _SLOW_S: Final = 5.0
+_WARN_WITHIN_S: Final = 7 * 86_400
 # OpenSSL, x509_vfy.h: X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH;
 # X509_V_ERR_CERT_NOT_YET_VALID and X509_V_ERR_CERT_HAS_EXPIRED.
 _OTHER_NAME: Final = (62, 64)
@@ -116,6 +122,7 @@ async def session(options: ServerOptions) -> AsyncIterator[Session]:
     try:
         namespace = options.namespace or access.namespace or "default"
         patient = _Patient(transport, access.server)
+        _warn_of_end(choice, access)
         yield Session(Client(patient, user_agent=USER_AGENT, on_warning=report_warning), namespace)
     except Untrusted as error:
         raise Failed(_untrusted(choice, access, error)) from error
@@ -129,10 +136,7 @@ async def session(options: ServerOptions) -> AsyncIterator[Session]:
     except Unreachable as error:
         raise Failed(_unreachable(choice, access.server, error)) from error
     except Unauthorized as error:
-        raise Failed(
-            f"{access.server} of {choice} rejected the request: {error}; the token or certificate is not "
-            "valid there; use the kubeconfig written at startup"
-        ) from error
+        raise Failed(_unauthorized(choice, access, error)) from error
     except Forbidden as error:
         raise Failed(f"{access.server} of {choice} rejected the request: {error}") from error
     except UnknownKind as error:
@@ -186,6 +190,32 @@ def _unreachable(choice: Choice, server: str, error: Unreachable) -> str:
         f"the server {server} of {choice} cannot be reached: {str(error).rstrip('.')}; "
         "is the server running? `certwright serve` starts it, --kubeconfig names another"
     )
+
+
+def _warn_of_end(choice: Choice, access: ClusterAccess) -> None:
+    """Warn in the last days of a token, before machines stand without one."""
+    claims, now = claims_of(access.token), datetime.now(UTC)
+    if claims.end is not None and claims.end > now and claims.ends_soon(now, within_s=_WARN_WITHIN_S):
+        report_warning(f"the token of {choice} ends at {at(claims.end)}; {_new_token(claims)}")
+
+
+def _unauthorized(choice: Choice, access: ClusterAccess, error: Unauthorized) -> str:
+    claims = claims_of(access.token)
+    if claims.end is not None and claims.end <= datetime.now(UTC):
+        return f"the token of {choice} ended at {at(claims.end)}; {_new_token(claims)}"
+    fix = _new_token(claims) if claims.account[0] == USERS else "use the kubeconfig written at startup"
+    return (
+        f"{access.server} of {choice} rejected the request: {error}; the token or certificate is not "
+        f"valid there; {fix}"
+    )
+
+
+def _new_token(claims: Claims) -> str:
+    namespace, name = claims.account
+    if namespace == USERS:
+        user = f"certwright user create {name}"
+        return f"on the server, `{user}` with its --role or --certificates makes a new one"
+    return "ask the server's administrator for a new kubeconfig"
 
 
 def _untrusted(choice: Choice, access: ClusterAccess, error: Untrusted) -> str:

@@ -97,6 +97,7 @@ class LocalCopy:
         self._written: Written | None = None
         self._names: Sequence[str] = ()
         self._version = ""
+        self._reserved: int | None = None
 
     def open(self) -> None:
         """Create the directory, and reserve it for this process. Raises `Problem`."""
@@ -106,13 +107,19 @@ class LocalCopy:
                 pass
             if not os.access(self._directory, os.W_OK | os.X_OK):
                 raise PermissionError(13, "Permission denied", str(self._directory))
-            reserve(self._directory)
+            self._reserved = reserve(self._directory)
         except BlockingIOError:
             raise _not_written(
                 f"another certwright writes to {self._directory}; stop it, or choose another directory"
             ) from None
         except OSError as error:
             raise self._failed(error) from error
+
+    def close(self) -> None:
+        """Let other processes write to the directory."""
+        if self._reserved is not None:
+            os.close(self._reserved)
+            self._reserved = None
 
     async def write(self, secret: Secret, revision: str) -> str:
         """Make the files those of the Secret; a sentence about what has changed, empty if nothing has.

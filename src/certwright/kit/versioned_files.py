@@ -73,9 +73,9 @@ def _open(name: str, parent: int, *, create: bool) -> int:
     return below
 
 
-def reserve(directory: str | Path) -> None:
-    """Reserve a directory for this process, until it ends however it does (flock; nothing is written). Raises
-    `BlockingIOError` if another process has reserved it.
+def reserve(directory: str | Path) -> int:
+    """Reserve a directory for this process, until it ends however it does (flock; nothing is written), or
+    closes the file descriptor that is returned. Raises `BlockingIOError` if another process has reserved it.
     """
     handle = os.open(directory, _OPEN_DIRECTORY)
     try:
@@ -84,7 +84,8 @@ def reserve(directory: str | Path) -> None:
         os.close(handle)
         raise
     except OSError:  # a file system without locks
-        os.close(handle)
+        pass
+    return handle
 
 
 def open_child(name: str, parent: int) -> int:

@@ -36,6 +36,8 @@ _SHORTEST_PAUSE_S: Final = 0.1
 # After a watch has ended everything is read again: another Secret may have been named, or a file changed.
 _WATCH_S: Final = (300, 480)
 _WAITING_S: Final = 60
+# The kubeconfig is read each day, also for the warning that its token ends.
+_SESSION_S: Final = 86_400.0
 # A server that reloads serves the former certificate for a moment.
 _RELOAD_S: Final = (0.0, 0.5, 1.0, 2.0, 4.0)
 # A failure that lasts is reported again after that many attempts, an hour of the longest pauses.
@@ -191,10 +193,13 @@ async def command(*, certificate: tuple[str, str], flags: _Flags, server: Server
             f"{namespace}/{name} is not in the namespace of -n {server.namespace}; leave one out"
         )
     exporter = _Exporter(namespace, name, flags.settings(), server)
-    if flags.follow:
-        await Stop().unless_stopped(exporter.follow())
-    else:
-        await exporter.export()
+    try:
+        if flags.follow:
+            await Stop().unless_stopped(exporter.follow())
+        else:
+            await exporter.export()
+    finally:
+        exporter.close()
 
 
 class _Exporter:
@@ -207,6 +212,11 @@ class _Exporter:
         self._is_connected = False
         self._watched: tuple[Kind[Any], str, str]
         self._failures, self._repeated, self._sentence = 0, 0, ""
+
+    def close(self) -> None:
+        """Let other processes write to the directory."""
+        if self._copy is not None:
+            self._copy.close()
 
     async def export(self) -> None:
         """Export it once. Raises `Failed`, with the exit status."""
@@ -226,19 +236,19 @@ class _Exporter:
         while True:
             try:
                 async with access.session(self._server) as here:
-                    copy = self._open(here)
-                    while True:
+                    copy, ends = self._open(here), time.monotonic() + _SESSION_S
+                    while time.monotonic() < ends:
                         problem = await self._export_again(here.client, copy)
                         await self._wait_changed(here.client, copy, problem)
             except (Failed, ApiError) as error:
                 problem = _problem_of(error)
                 if not self._is_connected and problem.exit_code != Status.UNREACHABLE:
                     raise problem from error
-            self._note(problem)
-            if self._copy is not None:
-                with suppress(Problem):  # reported when the server is reached again
-                    await self._copy.run_command()
-            await asyncio.sleep(self._pause_s())
+                self._note(problem)
+                if self._copy is not None:
+                    with suppress(Problem):  # reported when the server is reached again
+                        await self._copy.run_command()
+                await asyncio.sleep(self._pause_s())
 
     def _open(self, here: access.Session) -> LocalCopy:
         if self._copy is None:
@@ -334,9 +344,11 @@ def _problem_of(error: Failed | ApiError) -> Problem:
     if isinstance(error, Problem):
         return error
     cause = error.__cause__ if isinstance(error, Failed) else error
-    status = Status.FAILED
+    status, said = Status.FAILED, error.format_message() if isinstance(error, Failed) else str(error)
+    if isinstance(cause, Forbidden):
+        said += "; on the server, `certwright user create` with --certificates gives a user this right"
     if isinstance(cause, Unauthorized | Forbidden | NoCredentials):
         status = Status.REJECTED
     elif isinstance(cause, Unreachable) or (isinstance(cause, ApiError) and cause.http_status >= 500):
         status = Status.UNREACHABLE
-    return Problem(status, error.format_message() if isinstance(error, Failed) else str(error))
+    return Problem(status, said)

@@ -33,7 +33,7 @@ from certwright.kube.util.files import write_atomically
 
 Json = dict[str, Any]
 
-NAMESPACE: Final = "certwright-users"
+NAMESPACE: Final = access.USERS
 LABEL: Final = "certwright.io/user"
 """Label of the ServiceAccount and the bindings of a user: the user's name."""
 EXPIRES: Final = "certwright.io/token-expires"
