@@ -141,7 +141,7 @@ def test_a_directory_that_others_control_is_refused(cli: Cli, issued: str, tmp_p
     (tmp_path / "foreign" / "tls.key").write_text("of another program")
     expected = {
         "link": f"link is a symbolic link, and links are not followed; name the directory: --to {mine}",
-        "file/below": "file/below cannot be written: Not a directory",
+        "file/below": "file cannot be written: a symbolic link, or not a directory",
         "open": "(mode 1777) and could take the private key; chmod go-w",
         "foreign": "foreign/tls.key exists and was not written by `certwright export`; remove it",
     }
