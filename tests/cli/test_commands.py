@@ -103,7 +103,7 @@ def test_one_bad_document_does_not_keep_the_others_back(cli: Cli, namespace: str
         lines,
         [
             r"line 7",
-            r"Certificate web: spec\.dnsName: unknown field; did you mean `dnsNames`\?",
+            r"document 3, line 14: Certificate web: spec\.dnsName: unknown field; did you mean `dnsNames`\?",
             r'Certificate web: spec\.dnsNames: Invalid value: "web\.example\.test": must be of type array;',
             r'Certificate Web_1: metadata\.name: Invalid value: "Web_1": .*; write e.g. "web-1"',
             r'kind: the server has no kind "Certficate" .*did you mean "Certificate"\?',
@@ -127,7 +127,9 @@ def test_warnings_name_the_document_and_show_the_letters(cli: Cli, namespace: st
 def test_a_name_that_yaml_takes_for_a_truth_value_is_told(cli: Cli, namespace: str) -> None:
     outcome = cli("apply", "-f", "-", "-n", namespace, stdin=CONFIG_MAP.replace("name: c", "name: no"))
     assert outcome.status == 1
-    assert "metadata.name: false is not text; put quotes around it" in outcome.err
+    assert (
+        "metadata.name: false is not text (YAML reads n, no and off so); put quotes around it" in outcome.err
+    )
 
 
 def test_a_folder_is_read_file_by_file(cli: Cli, namespace: str, tmp_path: Path) -> None:
@@ -244,6 +246,15 @@ def test_get_prints_objects(cli: Cli, namespace: str) -> None:
     listed = json.loads(cli("get", "cm", *here, "-o", "json").out)
     names = [item["metadata"]["name"] for item in listed["items"]]
     assert (listed["kind"], names) == ("List", ["c", "kube-root-ca.crt"])
+
+
+def test_options_may_precede_the_command(cli: Cli, namespace: str, daemon: Path) -> None:
+    made = cli("-n", namespace, "create", "ca", "office", "--dry-run")
+    assert f"namespace: {namespace}" in made.out, made.err
+    cli("apply", "-f", "-", "-n", namespace, stdin=CONFIG_MAP)
+    here = ("--kubeconfig", str(daemon), f"--namespace={namespace}")
+    assert cli(*here, "get", "cm/c", "-o", "name").out == "configmap/c\n"
+    assert cli("-A", "get", "cm", "-o", "name").out.count("configmap/c\n") >= 1
 
 
 def test_nothing_found_is_said_on_standard_error(cli: Cli, namespace: str) -> None:

@@ -396,3 +396,49 @@ def test_keys_that_are_there_twice_are_told_however_they_are_written(text: str) 
     document, repeats = read_first(text.encode())
     assert [repeat.key for repeat in repeats] == ["a"]
     assert document in ({"a": 2}, {"b": {"a": 2}}, {"a": '":'})
+
+
+WRITTEN = """# a comment
+apiVersion: v1
+kind: List
+items:
+- apiVersion: v1
+  kind: T
+  metadata:
+    name: a
+    labels:
+      a.b/c: d
+  spec:
+    names:
+    - one
+    - two
+    nested: [{x: 1},
+      {y: 2}]
+"""
+AS_JSON = """{"apiVersion": "v1", "kind": "T"}
+{"apiVersion": "v1",
+ "kind": "T",
+ "spec": {
+   "names": ["one",
+     "two"]}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "line"),
+    [
+        pytest.param(WRITTEN, "metadata.name", 8, id="a field"),
+        pytest.param(WRITTEN, "metadata.labels[a.b/c]", 10, id="a key with dots"),
+        pytest.param(WRITTEN, "spec.names[1]", 14, id="an item of a list"),
+        pytest.param(WRITTEN, "spec.nested[1].y", 16, id="a field of an item"),
+        pytest.param(WRITTEN, "spec.missing.field", 11, id="the parent of a missing field"),
+        pytest.param(WRITTEN, "nothing", 5, id="the object, for no field of it"),
+        pytest.param(f"{HEAD}---\n\n{HEAD}spec: 1\n", "spec", 7, id="the second document"),
+        pytest.param(AS_JSON, "spec.names[1]", 6, id="the second value of JSON"),
+        pytest.param(AS_JSON, "kind", 3, id="a field of JSON"),
+    ],
+)
+def test_the_line_of_a_field_is_known(text: str, path: str, line: int) -> None:
+    document = list(read_documents(text, source="f"))[-1]
+    assert isinstance(document, Document)
+    assert document.line_of(path) == line

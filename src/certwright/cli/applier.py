@@ -130,16 +130,19 @@ class Preview(msgspec.Struct, frozen=True):
     after: Json
 
 
-def where(document: Document) -> str:
-    """The position of a document for error messages: `quickstart.yaml: document 2, line 12`."""
-    return f"{document.source}: document {document.index}, line {document.line}"
+def where(document: Document, path: str = "") -> str:
+    """The position of a document, or of its field at `path`, for error messages: `quickstart.yaml: document
+    2, line 12`."""
+    line = document.line_of(path) if path else document.line
+    return f"{document.source}: document {document.index}, line {line}"
 
 
 def what(content: Mapping[str, Any]) -> str:
     """The object that a document names, as far as it does: `Certificate default/web`."""
     metadata = content.get("metadata")
     metadata = metadata if isinstance(metadata, Mapping) else {}
-    name = "/".join(str(part) for part in (metadata.get("namespace"), metadata.get("name")) if part)
+    parts = (metadata.get("namespace"), metadata.get("name"))
+    name = "/".join(part for part in parts if part and isinstance(part, str))
     return f"{content.get('kind') or 'object'} {name}".strip()
 
 
@@ -192,7 +195,7 @@ class Applier:
         """The kind and the namespace of a document, and its content with that namespace, which kubectl
         records too. Raises `Refused`."""
         kind = await self._kind(content)
-        _check_name(content)
+        check_name(content)
         if not kind.namespaced:
             return kind, "", content
         namespace = self._namespace_of(content)
@@ -300,7 +303,7 @@ class Applier:
     def _namespace_of(self, content: Json) -> str:
         own = content["metadata"].get("namespace")
         if own is not None and not isinstance(own, str):
-            raise Refused([f"metadata.namespace: {_shown(own)} is not text; put quotes around it"])
+            raise Refused([f"metadata.namespace: {_not_text(own)}"])
         if own and self._only_namespace and own != self._only_namespace:
             raise Refused([f"metadata.namespace: is `{own}`, but --namespace says `{self._only_namespace}`"])
         return own or self._default_namespace
@@ -330,7 +333,8 @@ class Applier:
         return None
 
 
-def _check_name(content: Json) -> None:
+def check_name(content: Json) -> None:
+    """Raise `Refused` unless the object has a name that can be asked for."""
     metadata = content.get("metadata")
     if not isinstance(metadata, dict):
         raise Refused(["metadata: is missing; write `metadata:` with a `name:` below it"])
@@ -339,19 +343,26 @@ def _check_name(content: Json) -> None:
         hint = "apply cannot use generateName, " if metadata.get("generateName") else ""
         raise Refused([f"metadata.name: is missing; {hint}give the object a name"])
     if not isinstance(name, str):
-        raise Refused([f"metadata.name: {_shown(name)} is not text; put quotes around it"])
+        raise Refused([f"metadata.name: {_not_text(name)}"])
     if name in (".", "..") or "/" in name or "%" in name:
         raise Refused([f"metadata.name: `{name}` may not be `.` or `..`, nor hold `/` or `%`"])
 
 
-def _shown(value: object) -> str:
-    """A value in manifest notation: YAML parses `no` and `n` as false, which surprises most users."""
-    return msgspec.json.encode(value).decode()
+def _not_text(value: object) -> str:
+    """Why a value is no name: YAML has more words for true and false than users expect."""
+    words = ""
+    if isinstance(value, bool):
+        words = f" (YAML reads {'y, yes and on' if value else 'n, no and off'} so)"
+    return f"{msgspec.json.encode(value).decode()} is not text{words}; put quotes around it"
 
 
 def refuse_at(document: Document, refusal: Refused) -> list[str]:
-    """The sentences of a refusal, each with the position and the object."""
-    return [f"{source_of(document)}: {sentence}" for sentence in refusal.sentences]
+    """The sentences of a refusal, each with the position of its field, and the object."""
+    named = what(document.content)
+    return [
+        f"{where(document, sentence.partition(': ')[0])}: {named}: {sentence}"
+        for sentence in refusal.sentences
+    ]
 
 
 def source_of(document: Document) -> str:

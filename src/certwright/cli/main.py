@@ -71,14 +71,46 @@ COMMANDS: dict[str, dict[str, str]] = {
 }
 _SHORT = {name: short for section in COMMANDS.values() for name, short in section.items()}
 _MEANT = {
+    "api-resources": "explain",
+    "ca": "create ca",
+    "cert": "create certificate",
+    "certificate": "create certificate",
+    "certificates": "get certificates",
+    "certs": "get certificates",
+    "daemon": "serve",
+    "init": "create ca",
+    "install": "trust install",
     "issue": "create certificate",
+    "issuer": "create issuer",
+    "issuers": "get issuers",
     "list": "get",
+    "log": "events",
+    "logs": "events",
     "ls": "get",
     "new": "create",
+    "ps": "get",
+    "remove": "delete",
+    "request": "create certificate",
     "rm": "delete",
+    "save": "backup",
+    "scan": "expiring --scan",
+    "server": "serve",
     "show": "describe",
+    "start": "serve",
+    "up": "serve",
+    "validate": "apply --dry-run",
+    "verify": "check",
 }
 """What users of other programs type, and the command that does it."""
+_AHEAD = {
+    "-n": True,
+    "--namespace": True,
+    "--kubeconfig": True,
+    "--context": True,
+    "-A": False,
+    "--all-namespaces": False,
+}
+"""Options that may precede a command that has them, and whether a value follows."""
 _PLACES = {
     "completion": ("about", "completion"),
     "crds": ("about", "crds"),
@@ -115,13 +147,49 @@ class Program(click.Group):
         )
         return command
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """As in click, but the options of commands that select the server may also precede the command, as
+        for kubectl."""
+        return super().parse_args(ctx, self._with_options_behind(ctx, args))
+
+    def _with_options_behind(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """The words with those options behind the command, where they are the defaults of its own."""
+        ahead: list[str] = []
+        rest = list(args)
+        own: list[str] = []
+        while rest and rest[0].startswith("-") and rest[0] != "--":
+            word = rest.pop(0)
+            name = word.partition("=")[0]
+            if name in _AHEAD or (word.startswith("-n") and not word.startswith("--")):
+                ahead.append(word)
+                if _AHEAD.get(word):
+                    if not rest:
+                        raise click.UsageError(f"option `{word}` needs a value", ctx)
+                    ahead.append(rest.pop(0))
+            else:
+                own.append(word)
+        if not ahead:
+            return args
+        if not rest:
+            raise click.UsageError("name a command behind the options; `certwright --help` lists all", ctx)
+        command: click.Command | None = self
+        place = 0
+        while isinstance(command, click.Group) and place < len(rest) and not rest[place].startswith("-"):
+            command = command.get_command(ctx, rest[place])
+            place += 1
+        return [*own, *rest[:place], *ahead, *rest[place:]]
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """As in click, but the error for an unknown name suggests the nearest one."""
         name = args[0] if args else ""
         if name and not name.startswith("-") and name not in _SHORT:
-            near = [_MEANT[name]] if name in _MEANT else lazy.difflib.get_close_matches(name, _SHORT, n=1)
+            near = (
+                [_MEANT[name]]
+                if name in _MEANT
+                else lazy.difflib.get_close_matches(name, _SHORT, n=1, cutoff=0.7)
+            )
             hint = f"did you mean `{near[0]}`?" if near else "`certwright --help` lists the commands."
             raise click.UsageError(f"there is no command `{name}`; {hint}", ctx)
         return super().resolve_command(ctx, args)
@@ -236,6 +304,7 @@ def _drop_output() -> None:
     cls=Program,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Commands find the server by --kubeconfig, then $KUBECONFIG, then ./certwright-data/kubeconfig. "
+    "-n, -A, --kubeconfig and --context may precede the command. "
     "Exit statuses: 0 done, 1 failed, 2 wrong use.",
 )
 @click.version_option(

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from certwright.cli.access import Session, session
-from certwright.cli.applier import what, where
+from certwright.cli.applier import Refused, check_name, refuse_at, what, where
 from certwright.cli.bulk import Order, Tally, each_in_order, follow
 from certwright.cli.errors import AlreadyReported, report_error
 from certwright.cli.flags import gathered
@@ -131,7 +131,6 @@ class _Deleter:
 
     async def _item(self, document: Document, known: dict[tuple[str, str], Kind[Json] | str]) -> _Item:
         content = document.content
-        metadata = content.get("metadata")
         key = str(content.get("apiVersion", "")), str(content.get("kind", ""))
         if key not in known:
             try:
@@ -141,8 +140,11 @@ class _Deleter:
         kind, place = known[key], f"{where(document)}: {what(content)}"
         if isinstance(kind, str):
             return _Item(problem=f"{place}: {kind}")
-        if not isinstance(metadata, dict) or not isinstance(metadata.get("name"), str):
-            return _Item(problem=f"{place}: metadata.name: is missing")
+        try:
+            check_name(content)
+        except Refused as refusal:
+            return _Item(problem="; ".join(refuse_at(document, refusal)))
+        metadata = content["metadata"]
         namespace = str(metadata.get("namespace") or self.here.namespace) if kind.namespaced else ""
         return _Item(kind, namespace, metadata["name"])
 

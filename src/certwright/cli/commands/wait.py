@@ -19,7 +19,7 @@ from certwright.cli.board import make_board
 from certwright.cli.bulk import ONE_AT_A_TIME, States, each_in_order, follow
 from certwright.cli.diagnosis import Around, Diagnosis
 from certwright.cli.errors import AlreadyReported, report, report_error
-from certwright.cli.format import count, echo, reference
+from certwright.cli.format import echo, reference
 from certwright.cli.options import (
     ServerOptions,
     all_namespaces_option,
@@ -294,7 +294,7 @@ class _Waiter:
     def _show(self, now: float, counted: float) -> float:
         """Show the progress; returns when the objects have been counted last."""
         done = self._total - len(self._pending)
-        title = f"{done:,} of {count(self._total, 'object')} {self._goal.words}" if self._total > 1 else ""
+        title = f"{done:,} of {self._total:,}: {self._goal.words}" if self._total > 1 else ""
         if self._total > ONE_AT_A_TIME and not self._is_live:
             if done == self._counted or now < counted + _PROGRESS_EVERY_S:
                 return counted

@@ -6,6 +6,7 @@ continues with the next. Scalars are read as kubectl reads them.
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 import sys
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from certwright.kube.api.yaml_codec import (
     MAX_DEPTH,
@@ -33,16 +35,43 @@ __all__ = ["Document", "DocumentError", "Repeat", "read_documents", "read_first"
 _SEPARATOR: Final = re.compile(rb"^---(?=[ \t\r\n]|$)", re.MULTILINE)
 _ONLY_DIRECTIVES: Final = re.compile(rb"\s*(?:(?:%|#)[^\n]*\n\s*)*", re.ASCII)
 _NEXT: Final = re.compile(r"\s*(?=\S)")
+_PART: Final = re.compile(r"\[([^\]]*)\]|([^.\[\]]+)")
 _UTF16_MARKS: Final = (b"\xff\xfe", b"\xfe\xff")
 
 
 class Document(msgspec.Struct, frozen=True):
-    """One object as it was written. `index` and `line` count from 1."""
+    """One object as it was written. `index` and `line` count from 1.
+
+    `text` is what it was read from, from `first_line` on: the object is at `place` in that value of it.
+    """
 
     source: str
     index: int
     line: int
     content: dict[str, Any]
+    text: str = ""
+    first_line: int = 1
+    value: int = 0
+    place: tuple[str, ...] = ()
+
+    def line_of(self, path: str) -> int:
+        """The line of the field at a path such as `spec.dnsNames[0]` or `metadata.labels[a.b/c]`, or of the
+        last field of the path that is written."""
+        try:
+            # Read again, because most documents have no error, and JSON is read without lines.
+            loaded = _read_again(self.text)[self.value]
+        except (YamlError, IndexError):
+            return self.line
+        here, line = loaded.content, 0
+        parts = (match[1] if match[1] is not None else match[2] for match in _PART.finditer(path))
+        for part in (*self.place, *parts):
+            if isinstance(here, dict) and part in here:
+                line, here = loaded.key_lines.get((id(here), part), line), here[part]
+            elif isinstance(here, list) and part.isdecimal() and int(part) < len(here):
+                line, here = loaded.key_lines.get((id(here), part), line), here[int(part)]
+            else:
+                break
+        return line + self.first_line - 1 if line else self.line
 
 
 class DocumentError(msgspec.Struct, frozen=True):
@@ -75,7 +104,9 @@ def read_documents(text: str | bytes, *, source: str) -> Iterator[Document | Doc
             if isinstance(item, YamlError):
                 yield DocumentError(source, index, line, item.column, item.message)
             else:
-                yield Document(source, index, line, item.content)
+                yield Document(
+                    source, index, line, item.content, item.text, first_line, item.value, item.place
+                )
 
 
 def read_value(text: str | bytes) -> Any:
@@ -123,15 +154,36 @@ def _chunks(raw: bytes) -> Iterator[tuple[int, bytes]]:
     yield line, raw[start:]
 
 
+@functools.lru_cache(maxsize=1)
+def _read_again(text: str) -> list[Loaded]:
+    if text.lstrip()[:1] != "{":
+        return list(load_all(text))
+    values: list[Loaded] = []
+    at = 0
+    while match := _NEXT.match(text, at):
+        _, end = _json.raw_decode(text, match.end())
+        # Line breaks before it keep the lines right.
+        values += load_all("\n" * text.count("\n", 0, match.end()) + text[match.end() : end])
+        at = end
+    return values
+
+
 class _Object(msgspec.Struct, frozen=True):
+    """See `Document`."""
+
     content: dict[str, Any]
     line: int
+    place: tuple[str, ...] = ()
+    text: str = ""
+    value: int = 0
 
 
 def _read_chunk(chunk: bytes) -> Iterator[_Object | YamlError]:
     try:
-        for value in _values(_decoded(chunk)):
-            yield from _objects(value.content, value.line, value.lines)
+        text = _decoded(chunk)
+        for n, value in enumerate(_values(text)):
+            for item in _objects(value.content, value.line, value.lines):
+                yield item if isinstance(item, YamlError) else replace(item, text=text, value=n)
     except YamlError as error:
         yield error
 
@@ -208,7 +260,9 @@ def _check_depth(value: Any) -> None:
     raise ValueError(f"nested deeper than {MAX_DEPTH} levels")
 
 
-def _objects(content: Any, line: int, lines: dict[int, int]) -> Iterator[_Object | YamlError]:
+def _objects(
+    content: Any, line: int, lines: dict[int, int], place: tuple[str, ...] = ()
+) -> Iterator[_Object | YamlError]:
     """The object, or the objects of a List."""
     if content is None:
         return
@@ -217,10 +271,10 @@ def _objects(content: Any, line: int, lines: dict[int, int]) -> Iterator[_Object
         return
     items = content.get("items")
     if not (content["kind"].endswith("List") and isinstance(items, list)):
-        yield _Object(content, line)
+        yield _Object(content, line, place)
         return
-    for item in items:
-        yield from _objects(item, lines.get(id(item), line), lines)
+    for n, item in enumerate(items):
+        yield from _objects(item, lines.get(id(item), line), lines, (*place, "items", str(n)))
 
 
 def _problem(content: Any) -> str | None:

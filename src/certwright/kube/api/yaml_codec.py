@@ -58,7 +58,7 @@ class YamlError(ValueError):
 
 class Loaded(msgspec.Struct, frozen=True):
     """One document: its value, where it begins, and, of YAML, where each mapping (by `id`) and each of its
-    keys is."""
+    keys is, and each item of a list (its key is its number)."""
 
     content: Any
     line: int
@@ -225,6 +225,7 @@ class _Composer:
             return
         parent = self._open[-1]
         if isinstance(parent.value, list):
+            self.key_lines[id(parent.value), str(len(parent.value))] = line or _line(event)
             parent.value.append(value)
         elif not parent.has_key:
             raise _fail(event, "a key must be written out, not taken from an alias")
