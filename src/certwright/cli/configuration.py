@@ -22,7 +22,7 @@ from click.core import ParameterSource
 
 from certwright.cli import lazy
 from certwright.cli.errors import Failed
-from certwright.cli.flags import Option
+from certwright.cli.flags import Grouped, Option
 
 API_VERSION: Final = "certwright.io/v1alpha1"
 KIND: Final = "Configuration"
@@ -72,6 +72,7 @@ class Key:
         self.flag = max(option.opts, key=len)
         self.name = camel_case(self.flag)
         self.is_list = option.multiple
+        self.reloads = isinstance(option, Option) and option.flag.reloads
         self.is_truth = isinstance(option.type, click.types.BoolParamType)
 
     @cached_property
@@ -101,8 +102,9 @@ class Key:
             self.option.callback(context, self.option, converted)
 
     def schema(self) -> dict[str, Any]:
-        """The JSON schema of the key's value."""
-        described = {"description": " ".join((self.option.help or "").split("  [default: ")[0].split())}
+        """The JSON schema of the key's value; `x-reloads`: whether SIGHUP applies another one."""
+        text = " ".join((self.option.help or "").split("  [default: ")[0].split())
+        described = {"description": text, "x-reloads": self.reloads}
         if self.is_truth:
             return {**described, "type": "boolean"}
         one = {"type": ["string", "number"]}
@@ -325,7 +327,7 @@ def schema_of(command: click.Command, name: str) -> dict[str, Any]:
     }
 
 
-class Configured(click.Command):
+class Configured(Grouped):
     """A command with `--config FILE`, whose values are the defaults of its other options."""
 
     def __init__(self, *args: Any, **settings: Any) -> None:

@@ -175,7 +175,6 @@ LEADER_ELECT = switch(
     "Leader election: one of several replicas works, and the others wait for its lease.",
     default=True,
     section="Controllers",
-    often=True,
 )
 LEADER_ELECTION_NAMESPACE = flag(
     "--leader-election-namespace",

@@ -11,6 +11,7 @@ import functools
 import inspect
 import re
 import socket
+import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
 from datetime import timedelta
@@ -32,6 +33,9 @@ ANY_ADDRESS: Final = "0.0.0.0"  # noqa: S104 - only if the user asks for it
 # RFC 1123 §2.1; a wildcard as the leftmost label (RFC 6125 §6.4.3).
 _LABEL: Final = r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
 _DNS_NAME: Final = re.compile(rf"(\*\.)?{_LABEL}(\.{_LABEL})*")
+_WIDEST: Final = 30
+"""Columns of the names of options in the help."""
+_ALL: Final = "certwright.help-all"
 _NUMBER: Final = re.compile(r"[0-9]+(\.[0-9]+)?", re.ASCII)
 
 
@@ -82,6 +86,60 @@ class Option(click.Option):
     def __init__(self, *names: Any, flag: Flag, **settings: Any) -> None:
         super().__init__(*names, **settings)
         self.flag = flag
+
+
+class Grouped(click.Command):
+    """A command with many options: `--help` shows those that are needed often, `--help-all` all of them, by
+    section."""
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        text = "Show all options and exit."
+        shown = click.Option(
+            ["--help-all"], is_flag=True, is_eager=True, expose_value=False, callback=_show_all, help=text
+        )
+        self.params.append(shown)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The options by section, those without one first."""
+        sections: dict[str, list[tuple[str, str]]] = {"Options": []}
+        left_out = 0
+        for option in self.get_params(ctx):
+            flag = option.flag if isinstance(option, Option) else None
+            if (record := option.get_help_record(ctx)) is None:
+                continue
+            if flag is None or not flag.section or flag.often or _ALL in ctx.meta:
+                sections.setdefault(flag.section if flag and flag.section else "Options", []).append(record)
+            else:
+                left_out += 1
+        for title, records in sections.items():
+            with formatter.section(title):
+                _write_options(formatter, records)
+        if left_out:
+            formatter.write_paragraph()
+            formatter.write_text(f"{left_out} more options: {ctx.command_path} --help-all")
+
+
+def _show_all(context: click.Context, _option: click.Parameter, value: bool) -> None:
+    if value:
+        context.meta[_ALL] = True
+        click.echo(context.get_help(), color=context.color)
+        context.exit()
+
+
+def _write_options(formatter: click.HelpFormatter, records: Sequence[tuple[str, str]]) -> None:
+    """As `write_dl`, but words are never broken, so that defaults can be copied."""
+    indent = " " * formatter.current_indent
+    column = min(max(len(name) for name, _ in records), _WIDEST) + 2
+    for name, text in records:
+        lines = textwrap.wrap(
+            text,
+            formatter.width - len(indent) - column,
+            break_long_words=False,
+            break_on_hyphens=False,
+        ) or [""]
+        first = [name.ljust(column) + lines.pop(0)] if len(name) + 2 <= column else [name]
+        formatter.write("".join(f"{indent}{line}\n" for line in (*first, *(" " * column + r for r in lines))))
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 
 import click
 
+from certwright.cli.flags import Option
 from certwright.cli.main import COMMANDS, program
 from house.reference.tables import GENERATED, table
 
@@ -16,6 +17,10 @@ CONNECTION = {"--kubeconfig", "--context", "--namespace"}
 SERVER_ANCHOR = "#flags-that-choose-the-server"
 _DEFAULT = re.compile(r"\s*\[default: (.*)\]$", re.S)
 
+RELOADS = (
+    "With `yes` in the column *reloads*, `serve` and `controllers` apply another value of the\n"
+    "[configuration file](../configuration.md) on SIGHUP; the others need a restart."
+)
 INTRODUCTION = f"""# Commands and flags
 
 {GENERATED} `certwright COMMAND --help` prints the same with examples. The flags of `run`,
@@ -35,7 +40,7 @@ def page() -> str:
             assert command is not None
             parts += _sections(command, click.Context(command, parent=context, info_name=name))
     parts += ["## Flags that choose the server\n", _connection_flags(context) + "\n"]
-    parts += ["## Flags of run, serve and controllers\n", _daemon_flags(context), ""]
+    parts += [f"## Flags of run, serve and controllers\n\n{RELOADS}\n", _daemon_flags(context), ""]
     return "\n".join(parts)
 
 
@@ -119,10 +124,14 @@ def _daemon_flags(context: click.Context) -> str:
             name = max(option.opts, key=len)
             rows.setdefault(name, (option, []))[1].append(daemon)
     lines = [
-        (_names(option), _default(option), _where(names), _meaning(option))
+        (_names(option), _default(option), _where(names), _reloads(option), _meaning(option))
         for _, (option, names) in sorted(rows.items())
     ]
-    return table(("flag", "default", "of", "meaning"), lines)
+    return table(("flag", "default", "of", "reloads", "meaning"), lines)
+
+
+def _reloads(option: click.Option) -> str:
+    return "yes" if isinstance(option, Option) and option.flag.reloads else ""
 
 
 def _where(names: Sequence[str]) -> str:

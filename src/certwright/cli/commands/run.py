@@ -32,7 +32,7 @@ from certwright.cli.diagnosis import (
 )
 from certwright.cli.errors import AlreadyReported, Failed, report, report_error
 from certwright.cli.export_flags import DEFAULT_EXPORT, ExportFlags, export_options
-from certwright.cli.flags import DEFAULT_LISTEN, flag_options, is_free
+from certwright.cli.flags import DEFAULT_LISTEN, Grouped, flag_options, is_free
 from certwright.cli.format import at, count, echo, lines_of, parse_time
 from certwright.cli.options import read_manifests, timeout_option
 from certwright.kube.api.kinds import Kind
@@ -45,7 +45,9 @@ from certwright.kube.util.clock import Clock, SystemClock
 from certwright.kube.util.tasks import TaskSet
 
 
-@click.command(short_help="Serve, apply FILEs, issue and renew their certificates, export them as files.")
+@click.command(
+    cls=Grouped, short_help="Serve, apply FILEs, issue and renew their certificates, export them as files."
+)
 @click.argument("manifests", nargs=-1, required=True, metavar="FILE…", callback=read_manifests)
 @click.option("--once", is_flag=True, help="End as soon as all certificates of the FILEs are ready.")
 @timeout_option(
