@@ -88,6 +88,16 @@ def test_systemd_understands_the_unit_and_the_program_its_flags(unit: str) -> No
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.parametrize(
+    ("file", "command"), [("certwright", "serve"), ("certwright-controllers", "controllers")]
+)
+def test_the_configuration_of_the_unit_is_valid(file: str, command: str, tmp_path: Path) -> None:
+    path = tmp_path / "certwright.yaml"
+    path.write_bytes((DEPLOY / "systemd" / f"{file}.yaml").read_bytes())
+    checked = CliRunner().invoke(program, ["config", "check", str(path), "--for", command])
+    assert (checked.exit_code, checked.stderr) == (0, "")
+
+
 @pytest.mark.parametrize("unit", ["certwright.service", "certwright-controllers.service"])
 def test_the_unit_lets_files_keep_their_owner_and_group(unit: str) -> None:
     require("systemd-analyze")
