@@ -338,8 +338,8 @@ async def test_the_private_key_of_a_ca_is_not_delivered_unless_it_is_named(tmp_p
         assert sorted(path.name for path in (tmp_path / "web").glob("[!.]*")) == ["ca.crt", "tls.crt"]
 
 
-async def test_without_a_root_nothing_watches_deliveries() -> None:
-    async with make_world() as world:
+async def test_without_a_root_a_process_that_only_delivers_watches_nothing() -> None:
+    async with make_world(enabled="deliveries") as world:
         assert world.controllers is not None
         assert world.controllers.wiring.deliveries is None
 

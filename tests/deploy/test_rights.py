@@ -24,8 +24,9 @@ from certwright.pki.csr import CsrPlan, build_csr
 from certwright.pki.keys import KeyPlan, generate
 from certwright.resources import names
 from certwright.resources.certificate import PrivateKeySpec
+from certwright.resources.delivery import Delivery, DeliverySpec
 from certwright.resources.issuer import CAIssuer, IssuerSetSpec, IssuerSpec, SelfSignedIssuer
-from certwright.resources.references import IssuerReference
+from certwright.resources.references import IssuerReference, LocalObjectReference
 from certwright.resources.request import CertificateSigningRequest, CertificateSigningRequestSpec
 from certwright.resources.table import (
     CERTIFICATE_SIGNING_REQUESTS,
@@ -33,6 +34,7 @@ from certwright.resources.table import (
     CHALLENGES,
     CLUSTER_ISSUER_SETS,
     CLUSTER_ISSUERS,
+    DELIVERIES,
     ISSUER_SETS,
     ISSUERS,
     ORDERS,
@@ -212,6 +214,15 @@ async def outlast(world: World, ca: FakeCa, kind: str) -> None:
     await world.settle()
 
 
+async def report_delivery(world: World) -> None:
+    """A Delivery that no process serves."""
+    spec = DeliverySpec(root="nginx", path="web", certificate_ref=LocalObjectReference(name="late"))
+    await world.create(DELIVERIES, Delivery(metadata=ObjectMeta(name="web", namespace=NAMESPACE), spec=spec))
+    await world.advance(timedelta(minutes=1))
+    (condition,) = (await world.get(DELIVERIES, "web", NAMESPACE)).status.conditions
+    assert condition.reason == "NoProcess"
+
+
 async def _end_theirs(world: World) -> None:
     """Delete a Challenge that cert-manager has left, with its finalizer."""
     await world.create(CHALLENGES, make_challenge("theirs", NAMESPACE, names.ACME_FINALIZER))
@@ -294,6 +305,7 @@ async def test_the_rights_in_the_manifests_are_enough_and_each_is_needed(
             await prove(world, ca, shown)
             await prove_by_routes(world, ca, NAMESPACE)
             await outlast(world, ca, "Issuer")
+            await report_delivery(world)
             if namespace is None:
                 await inject_ca(world)
                 await create_issuer(world, ca, "")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -130,6 +131,7 @@ class DeliveryFlags:
             hooks=self.hooks,
             hook_timeout_s=self.hook_timeout_s,
             checked=self.checked,
+            host=socket.gethostname(),
         )
 
     def reserve(self) -> None:

@@ -118,6 +118,8 @@ class Controllers:
     async def _stop(self) -> None:
         await self._tasks.close()
         wiring = self.wiring
+        if wiring.announcement is not None:
+            await wiring.announcement.withdraw()
         for part in (wiring.preflight, wiring.challenges, wiring.renewals, wiring.ledgers, wiring.clients):
             await part.close()
         await wiring.servers.close()
@@ -135,6 +137,10 @@ class Controllers:
                 group.create_task(leftovers.run(namespace), name="left-over solver objects")
             if (services := self.wiring.services) is not None:
                 group.create_task(services.follow_replicas(), name="replicas that answer challenges")
+            if (announcement := self.wiring.announcement) is not None:
+                group.create_task(announcement.run(), name="announcement of delivery roots")
+            if (lifecycle := self.wiring.delivery_lifecycle) is not None:
+                group.create_task(lifecycle.run(), name="deliveries-lifecycle")
             if self._notifier is not None:
                 group.create_task(self._notifier.run(), name="notifications")
 

@@ -43,6 +43,7 @@ TABLE: Final[Mapping[str, str]] = {
     "cainjector": "controllers.cainjector.reconcile",
     # Not of cert-manager; runs where a root is named.
     "deliveries": "controllers.deliveries.reconcile",
+    "deliveries-lifecycle": "controllers.deliveries.lifecycle",
     **{f"{SIGNERS}{kind.lower()}": "controllers.requests.signing" for kind in ISSUERS},
     **{f"{CSR_SIGNERS}{kind.lower()}": "controllers.requests.signing_requests" for kind in ISSUERS},
 }

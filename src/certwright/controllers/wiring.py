@@ -38,6 +38,8 @@ from certwright.controllers.cainjector.targets import KINDS as CA_TARGETS
 from certwright.controllers.certificates.reconcile import CertificateReconciler, enabled_steps
 from certwright.controllers.deliveries.cache import enqueue_deliveries, follow_deliveries
 from certwright.controllers.deliveries.hooks import Hooks
+from certwright.controllers.deliveries.lifecycle import Announcement, DeliveryLifecycle
+from certwright.controllers.deliveries.permissions import DeliveryOptions
 from certwright.controllers.deliveries.reconcile import DeliveryReconciler
 from certwright.controllers.issuer_gate import IssuerGate, issuance_of
 from certwright.controllers.issuer_sets import SetReconciler
@@ -489,10 +491,30 @@ class Wiring:
     def _add_deliveries(self) -> None:
         options = self.settings.deliveries
         self.deliveries: Informer[Delivery] | None = None
-        if "deliveries" not in self.enabled or not options.roots:
+        self.announcement: Announcement | None = None
+        self.delivery_lifecycle: DeliveryLifecycle | None = None
+        delivers = "deliveries" in self.enabled and bool(options.roots)
+        if not delivers and "deliveries-lifecycle" not in self.enabled:
             return
-        self.deliveries = follow_deliveries(self.toolbox.client, self.clock, self.namespace, options)
+        client, central = self.toolbox.client, self.namespace or self.settings.cluster_resource_namespace
+        self.deliveries = follow_deliveries(client, self.clock, self.namespace, options)
         self.caches.add((self.deliveries,))
+        if "deliveries-lifecycle" in self.enabled:
+            self.delivery_lifecycle = DeliveryLifecycle(
+                self.deliveries,
+                self.caches,
+                self.toolbox,
+                self.clock,
+                options if delivers else DeliveryOptions(),
+                namespace=self.namespace,
+                central=central,
+                mine=self.mine,
+            )
+        if not delivers:
+            return
+        if self.mine is not None or self.delivery_lifecycle is None:
+            # The one process that checks all Deliveries need not tell itself its roots.
+            self.announcement = Announcement(client, self.clock, options, self.deliveries, central)
         run_hook = Hooks(options, self.clock).run
         reconciler = DeliveryReconciler(self.deliveries, self.caches, self.toolbox, options, run_hook)
         # The roots are of the machine, not of the shard.

@@ -87,6 +87,14 @@ class ServedAt(Struct, frozen=True, kw_only=True):
             enum=("", "smtp", "imap", "postgres"),
         ),
     ] = field(default="", name="startTLS")
+    start_tls_before: Annotated[
+        str, doc("The former spelling of startTLS; still read.", enum=("", "smtp", "imap", "postgres"))
+    ] = field(default="", name="startTls")
+
+    @property
+    def protocol(self) -> str:
+        """The protocol in which TLS begins; `tls`: TLS from the first byte."""
+        return self.start_tls or self.start_tls_before or "tls"
 
 
 DEFAULT_OUTPUTS: Final = (
@@ -203,6 +211,9 @@ def validate_delivery(delivery: Delivery) -> list[FieldError]:
         if parse_address(served.address) is None:
             path = f"spec.servedAt[{number}].address"
             errors.append(invalid(path, served.address, "write HOST:PORT, e.g. www.example.com:443"))
+        if served.start_tls and served.start_tls_before not in ("", served.start_tls):
+            path = f"spec.servedAt[{number}].startTls"
+            errors.append(forbidden(path, "it is the former spelling of startTLS, which differs; remove it"))
     return errors
 
 

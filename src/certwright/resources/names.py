@@ -85,6 +85,9 @@ ACME_PROBLEM: Final = "certwright.io/acme-problem"
 document without its prefix (RFC 8555 §6.7)."""
 ACME_ATTEMPTS: Final = "certwright.io/acme-attempts"
 """On an Order: the attempts of the last hour that the server has not accepted (RFC 3339, commas between)."""
+DELIVERY_ROOTS: Final = "certwright.io/delivery-roots"
+"""On a Lease: the roots that a process offers to Deliveries, e.g. `nginx mail=team-a+team-b`, of which the
+latter is for these namespaces only; also the label that such Leases have."""
 NOT_BEFORE: Final = "certwright.io/not-before"
 """On an Order or Challenge: the server must not be sent it again before this time (`Retry-After`, RFC 3339).
 On a failed CertificateRequest: an issuer of another group accepts the next one from this time on."""

@@ -175,6 +175,8 @@ EVENTS: tuple[tuple[str, About], ...] = (
     ("NotIssued", About("Delivery", "Warning", "The Secret has no certificate and key yet.")),
     ("WriteFailed", About("Delivery", "Warning", "The files cannot be written.")),
     ("HookFailed", About("Delivery", "Warning", "The hook failed; it is repeated.")),
+    ("NoProcess", About("Delivery", "Warning", "No running process offers the root.")),
+    ("Outdated", About("Delivery", "Warning", "The process does not deliver the Secret's certificate.")),
     ("CAInjectionFailed", About(INJECTED, "Warning", "The CA bundle cannot be injected.")),
 )
 """Reason -> about, in the order of the page. A reason may be in it for several kinds."""

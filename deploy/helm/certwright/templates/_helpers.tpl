@@ -157,6 +157,17 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 - apiGroups: [""]
   resources: [secrets]
   verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [certwright.io]
+  resources: [deliveries]
+  verbs: [list, watch]
+- apiGroups: [certwright.io]
+  # A Delivery that no process serves.
+  resources: [deliveries/status]
+  verbs: [patch]
+- apiGroups: [coordination.k8s.io]
+  # The roots that processes offer to Deliveries.
+  resources: [leases]
+  verbs: [list]
 - apiGroups: [""]
   # What ACME servers have allowed so far.
   resources: [configmaps]

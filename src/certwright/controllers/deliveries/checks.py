@@ -140,9 +140,10 @@ async def _check(
             f"{CHECK_FLAG} {where}",
         )
     host, port = address
-    protocol = served.start_tls or "tls"
     try:
-        der = await probe(TlsAddress(host=host, port=port, server_name=served.server_name, protocol=protocol))
+        der = await probe(
+            TlsAddress(host=host, port=port, server_name=served.server_name, protocol=served.protocol)
+        )
     except ScanFailed as error:
         raise _Problem(UNREACHABLE, str(error)) from error
     if der == certificate.der:

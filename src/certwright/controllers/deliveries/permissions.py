@@ -42,12 +42,14 @@ class Root(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeliveryOptions:
-    """Roots and hooks by name, and patterns of `HOST:PORT` that may be connected to. Nothing by default."""
+    """Roots and hooks by name, and patterns of `HOST:PORT` that may be connected to. Nothing by default.
+    `host` is the name of the machine, under which its roots are announced."""
 
     roots: Mapping[str, Root] = field(default_factory=dict)
     hooks: Mapping[str, str] = field(default_factory=dict, repr=False)
     hook_timeout_s: float = DEFAULT_TIMEOUT_S
     checked: Sequence[str] = ()
+    host: str = ""
 
     def may_check(self, host: str, port: int) -> bool:
         """Whether a pattern allows connections to that port; `*` stands for any characters of the host, or
@@ -75,6 +77,10 @@ WRITE_FAILED: Final = "WriteFailed"
 """The files cannot be written."""
 HOOK_FAILED: Final = "HookFailed"
 """The hook failed; it is repeated."""
+NO_PROCESS: Final = "NoProcess"
+"""No running process offers the root."""
+OUTDATED: Final = "Outdated"
+"""A process offers the root, but has not delivered the certificate that the Secret has now."""
 
 
 class Refused(Exception):

@@ -21,6 +21,7 @@ from certwright.controllers.deliveries import permissions
 from certwright.controllers.deliveries.cache import at_directory_of, directory_of, has_failed, path_of
 from certwright.controllers.deliveries.checks import (
     DELIVERED,
+    DEPLOYED,
     OLD_SERVED,
     Attempts,
     Probe,
@@ -326,6 +327,10 @@ class DeliveryReconciler:
         now, last, addresses = self._toolbox.now(), self._checked.get(key), delivery.spec.served_at
         if not addresses:
             return datetime.max.replace(tzinfo=UTC)
+        before = conditions.find(delivery.status.conditions, DEPLOYED)
+        if before is not None and before.status == "Unknown":
+            # Set by the leader, which had not seen this process for a while.
+            last = None
         if last is not None and (last.certificate, last.addresses) != (certificate.der, addresses):
             last = None
         if last is not None and last.due > now:

@@ -314,6 +314,8 @@ def _controller_rules() -> dict[str, list[Json]]:
         _rule("update patch", "deliveries/status", _SETS),
         _rule(_READ, "deliveries", _SETS),
         _rule(_READ, "certificates", _CERT_MANAGER),
+        # The roots that processes announce.
+        _rule("list", "leases", "coordination.k8s.io"),
         secrets,
         events,
     ]
@@ -364,7 +366,8 @@ def _leader_election() -> list[Default]:
         _rule("get update patch", "leases", "coordination.k8s.io", (lease, *shards)),
         # Ours: replicas with shards watch this one, instead of polling it.
         _rule("watch", "leases", "coordination.k8s.io", (lease,)),
-        _rule("create", "leases", "coordination.k8s.io"),
+        # Those in which processes announce their roots have any name.
+        _rule("create patch delete", "leases", "coordination.k8s.io"),
     ]
     role = _object("Role", name, {}, rules=rules)
     ref = {"apiGroup": GROUP, "kind": "Role", "name": name}
