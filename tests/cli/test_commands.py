@@ -201,10 +201,24 @@ def test_one_certificate_from_apply_to_delete(cli: Cli, namespace: str) -> None:
     assert cli("delete", "certificate", "web", *here).out == "certificate.cert-manager.io/web deleted\n"
     gone = cli("get", "certificate", "web", *here)
     assert (gone.status, gone.out) == (1, "")
-    assert gone.err == (
+    assert gone.err.startswith(
         f'error: certificates.cert-manager.io "web" not found in namespace {namespace}; '
-        "`certwright get certificates -A` lists all there are\n"
     )
+
+
+def test_a_name_that_is_not_found_is_answered_with_the_likely_one(cli: Cli, namespace: str) -> None:
+    here = ("-n", namespace)
+    manifest = SELF_SIGNED + CERTIFICATE.replace("name: web,", "name: printer,")
+    assert cli("apply", "-f", "-", *here, stdin=manifest).status == 0
+    for command in (("get", "cert"), ("status",), ("renew",), ("delete", "cert"), ("describe", "cert")):
+        assert "did you mean `printer`?" in cli(*command, "pirnter", *here).err, command
+    waited = cli("wait", "cert/pirnter", "--for=condition=Ready", *here)
+    assert "did you mean `printer`?" in waited.err
+    assert f"it exists in another one: `-n {namespace}`" in cli("status", "printer").err
+    none = cli("get", "cert", "anything", *here).err
+    assert none.endswith("`certwright get certificates -A` lists all there are\n"), none
+    assert cli("wait", "cert/printer", "--for=condition=Ready", *PATIENT, *here).status == 0
+    assert "belongs to the certificate" in cli("inspect", "printer", *here).out
 
 
 def test_secrets_are_described_without_their_values(cli: Cli, namespace: str) -> None:

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, TypeVar
+from urllib.parse import quote
 
 import click
 import msgspec
 
+from certwright.cli import lazy
 from certwright.cli.access import Session
 from certwright.cli.errors import Failed
 from certwright.cli.flags import gathered
-from certwright.kube.api.errors import NotFound
+from certwright.cli.format import TABLE
+from certwright.kube.api.errors import ApiError, NotFound
 from certwright.kube.api.kinds import AnyKind, Kind
 from certwright.kube.client import discovery
+from certwright.kube.client.rest import Client
+from certwright.kube.util.http_messages import whole_body
 
 Json = dict[str, Any]
 T = TypeVar("T")
+_MOST_PLACES = 5
 
 
 class Target(msgspec.Struct, frozen=True):
@@ -126,15 +132,41 @@ async def fetch(session: Session, kind: Kind[T], name: str) -> T:
         return await session.client.get(kind, name, session.namespace)
     except NotFound as error:
         target = Target(kind, session.namespace if kind.namespaced else "", (name,))
-        raise Failed(not_found(error, target)) from error
+        raise Failed(await not_found(session.client, error, target)) from error
 
 
-def not_found(error: NotFound, target: Target) -> str:
-    """The error with the namespace that was searched, and the command that lists all objects of the kind."""
-    if not target.kind.namespaced:
-        return f"{error}; `certwright get {target.kind.plural}` lists all there are"
-    everywhere = f"`certwright get {target.kind.plural} -A` lists all there are"
-    return f"{error} in namespace {target.namespace}; {everywhere}"
+async def not_found(client: Client, error: NotFound | str, target: Target) -> str:
+    """The error with the namespace that was searched, and the name that was probably meant, its namespace, or
+    the command that lists all objects of the kind. `target` has one name."""
+    kind, (name,) = target.kind, target.names
+    sentence = f"{error} in namespace {target.namespace}" if kind.namespaced else str(error)
+    try:
+        elsewhere = await names_of(client, kind, "", name) if kind.namespaced else []
+        known = [] if elsewhere else [known for _, known in await names_of(client, kind, target.namespace)]
+    except ApiError:
+        elsewhere, known = [], []  # The user may read no list.
+    if elsewhere:
+        places = ", ".join(f"`-n {namespace}`" for namespace, _ in elsewhere[:_MOST_PLACES])
+        return f"{sentence}; it exists in another one: {places}"
+    if near := lazy.difflib.get_close_matches(name, known, n=1):
+        return f"{sentence}; did you mean `{near[0]}`?"
+    everywhere = " -A" if kind.namespaced else ""
+    return f"{sentence}; `certwright get {kind.plural}{everywhere}` lists all there are"
+
+
+async def names_of(client: Client, kind: AnyKind, namespace: str, name: str = "") -> list[tuple[str, str]]:
+    """Namespace and name of the first five hundred objects of the kind (of that name), without their content.
+    Raises `ApiError`."""
+    query = {"limit": "500", "includeObject": "Metadata"}
+    if name:
+        query["fieldSelector"] = f"metadata.name={name}"
+    path = kind.path(quote(namespace, safe=""), "")
+    response = await client.raw("GET", path, query=query, headers={"accept": TABLE})
+    content = msgspec.json.decode(await whole_body(response))
+    # A server that makes no tables sends the objects.
+    objects = [row.get("object") or {} for row in content.get("rows") or ()] or content.get("items") or ()
+    found = [obj.get("metadata") or {} for obj in objects]
+    return [(meta.get("namespace", ""), meta["name"]) for meta in found if meta.get("name")]
 
 
 async def _kinds(session: Session, known: Sequence[Kind[Json]], word: str) -> list[Kind[Json]]:

@@ -171,7 +171,9 @@ class _Deleter:
         try:
             gone = await self.here.client.delete(kind, name, namespace, propagation="Background")
         except errors.NotFound as error:
-            return "" if self._ignore_not_found else not_found(error, Target(kind, namespace, (name,)))
+            if self._ignore_not_found:
+                return ""
+            return await not_found(self.here.client, error, Target(kind, namespace, (name,)))
         except errors.ApiError as error:
             return str(error)
         if gone or self._wait_s is None or await self._await_deletion(kind, namespace, name, self._wait_s):

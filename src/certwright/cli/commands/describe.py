@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import click
+from msgspec.structs import replace
 
 from certwright.cli import related, sections
 from certwright.cli.access import Session, session
@@ -78,7 +79,7 @@ async def _fetch(here: Session, target: Target, selector: str) -> tuple[list[Jso
         try:
             objects.append(await here.client.get(target.kind, name, target.namespace))
         except errors.NotFound as error:
-            report_error(not_found(error, target))
+            report_error(await not_found(here.client, error, replace(target, names=(name,))))
     return objects, len(objects) < len(target.names)
 
 

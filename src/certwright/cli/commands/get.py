@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 import click
 import msgspec
+from msgspec.structs import replace
 
 from certwright.cli import lazy
 from certwright.cli.access import Session, session
@@ -242,8 +243,8 @@ class _Getter(ABC):
     def _fields(self, target: Target) -> str:
         return f"metadata.name={target.names[0]}" if target.names else ""
 
-    def _report_missing(self, target: Target, error: errors.NotFound) -> None:
-        report_error(not_found(error, target))
+    async def _report_missing(self, target: Target, name: str, error: errors.NotFound) -> None:
+        report_error(await not_found(self._client, error, replace(target, names=(name,))))
         self.missing = True
 
 
@@ -285,7 +286,7 @@ class _Objects(_Getter):
                 objects.append(await self._client.get(target.kind, name, target.namespace))
                 self._revision = objects[-1]["metadata"].get("resourceVersion", "")
             except errors.NotFound as error:
-                self._report_missing(target, error)
+                await self._report_missing(target, name, error)
         return objects
 
     def _print_rows(self, objects: list[Json]) -> None:
@@ -388,7 +389,7 @@ class _Tables(_Getter):
             try:
                 tables.append(await self._request(target, name, {}))
             except errors.NotFound as error:
-                self._report_missing(target, error)
+                await self._report_missing(target, name, error)
         return tables
 
     async def _request(self, target: Target, name: str, query: dict[str, str]) -> Json:

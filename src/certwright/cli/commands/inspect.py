@@ -28,8 +28,8 @@ _KINDS = (related.SECRETS, related.CERTIFICATES)
 async def command(*, server: ServerOptions, words: tuple[str, ...]) -> None:
     """Show the certificates in a Secret, and whether the private key matches them.
 
-    KIND is secret (the default) or certificate, whose Secret is then shown; KIND/NAME works too. The private
-    key itself is never shown.
+    KIND is secret (the default) or certificate, whose Secret is then shown; KIND/NAME works too. A name alone
+    that no Secret has may be that of a Certificate. The private key itself is never shown.
 
     \b
     Examples:
@@ -40,6 +40,8 @@ async def command(*, server: ServerOptions, words: tuple[str, ...]) -> None:
     async with session(server) as here:
         if kind is related.CERTIFICATES:
             name = await _secret_name(here, name)
+        elif len(words) == 1 and "/" not in words[0]:
+            name = await _secret_or_certificate(here, name)
         secret = await fetch(here, SECRETS, name)
     echo_lines(_report(secret, f"{here.namespace}/{name}"))
 
@@ -47,6 +49,14 @@ async def command(*, server: ServerOptions, words: tuple[str, ...]) -> None:
 async def _secret_name(here: Session, certificate: str) -> str:
     content = await fetch(here, related.CERTIFICATES, certificate)
     return str((content.get("spec") or {}).get("secretName", ""))
+
+
+async def _secret_or_certificate(here: Session, name: str) -> str:
+    """The name of the Secret: that name, or the Secret of the Certificate of that name."""
+    if await related.get_or_none(here.client, related.SECRETS, name, here.namespace) is not None:
+        return name
+    certificate = await related.get_or_none(here.client, related.CERTIFICATES, name, here.namespace)
+    return name if certificate is None else str((certificate.get("spec") or {}).get("secretName", ""))
 
 
 def _report(secret: Secret, words: str) -> list[str]:

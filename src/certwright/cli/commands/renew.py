@@ -145,7 +145,8 @@ class _Renewer:
             waits = is_true(certificate, "Issuing")
             not_before = await self._not_before(certificate) if waits else None
         except errors.NotFound as error:
-            missing = not_found(error, Target(CERTIFICATES, namespace, (name,)))
+            target = Target(CERTIFICATES, namespace, (name,))
+            missing = await not_found(self._here.client, error, target)
             return _Outcome("failed", [(report_error, missing)])
         except errors.ApiError as error:
             return _Outcome("failed", [(report_error, f"{words}: {error}")])

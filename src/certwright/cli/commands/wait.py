@@ -28,7 +28,7 @@ from certwright.cli.options import (
     selector_option,
     timeout_option,
 )
-from certwright.cli.resource_args import Selection, Target, selection_arguments
+from certwright.cli.resource_args import Selection, Target, not_found, selection_arguments
 from certwright.kube.api import errors
 from certwright.kube.api.kinds import Kind
 
@@ -170,7 +170,7 @@ class _Waiter:
             begun = loop.time()
             looked = counted = begun
             try:
-                while self._settle() and loop.time() < begun + self._timeout_s:
+                while await self._settle() and loop.time() < begun + self._timeout_s:
                     now = loop.time()
                     if now >= looked:
                         looked = now + _LOOK_EVERY_S
@@ -256,14 +256,17 @@ class _Waiter:
                 f"{kind.plural} never have a condition {wanted}, but {', '.join(known)}{hint}"
             )
 
-    def _settle(self) -> bool:
+    async def _settle(self) -> bool:
         """Report the objects that have reached the goal, or never will; returns whether any is left."""
         left: list[_Item] = []
         for item in self._pending:
             if self._goal.test(item.state):
                 self._print(f"{reference(item.kind, item.name)} {self._goal.words}{self._place(item)}")
             elif item.state is None and self._goal.condition:
-                self._fail(f'{item.kind.resource} "{item.name}" not found{self._place(item)}')
+                target = Target(item.kind, item.namespace, (item.name,))
+                self._fail(
+                    await not_found(self._client, f'{item.kind.resource} "{item.name}" not found', target)
+                )
             else:
                 left.append(item)
         self._pending = left
