@@ -48,7 +48,7 @@ class Credentials(msgspec.Struct, frozen=True):
     def single(self) -> str | None:
         """The only word of the file, e.g. a token; None if it is anything else."""
         words = self.text.split()
-        return words[0] if len(words) == 1 and not re.search(r"[={]", words[0].rstrip("=")) else None
+        return words[0] if len(words) == 1 and not re.search(r"[={]", words[0]) else None
 
     def values(self) -> dict[str, str]:
         """The settings by their canonical names. Raises `Failed` for anything but a JSON object or lines
