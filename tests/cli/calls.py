@@ -71,6 +71,11 @@ class Process:
         assert self._process.stdout is not None
         return self._process.stdout.readline().rstrip("\n")
 
+    def error_line(self) -> str:
+        """The next line of its standard error; empty when it has ended."""
+        assert self._process.stderr is not None
+        return self._process.stderr.readline().rstrip("\n")
+
     def lines_until(self, text: str) -> list[str]:
         """The lines up to the first that holds `text`."""
         lines = [self.line()]

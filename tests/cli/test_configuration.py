@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 from pathlib import Path
 
 import click
@@ -13,6 +14,8 @@ from click.testing import CliRunner, Result
 
 from certwright.cli.configuration import COMMANDS, Files, camel_case, keys_of, schema_of
 from certwright.cli.main import program
+from cli.calls import AT_WORK, Process, Start, issue_quickstart, serve
+from support.waiting import until_so
 
 HEAD = "apiVersion: certwright.io/v1alpha1\nkind: Configuration\n"
 
@@ -68,7 +71,7 @@ def test_files_are_merged_in_the_order_of_their_names(tmp_path: Path) -> None:
         tmp_path,
         main=f"{HEAD}listen: 127.0.0.1:9443\ntlsSan: a.example\nanonymousAuth: true\n",
         b="tlsSan: [c.example]\ncontrollers: ['*', '-issuers']\n",
-        a="tlsSan: [b.example]\nmaxRequestsInflight: 300\n",
+        a="tlsSan: [b.example]\nmaxRequestsInflight: 300\nfeatureGates: {PostQuantum: true}\n",
     )
     files = Files(path, context_of("serve"))
     assert not files.problems
@@ -78,6 +81,7 @@ def test_files_are_merged_in_the_order_of_their_names(tmp_path: Path) -> None:
         "anonymous_auth": True,
         "controllers": "*,-issuers",
         "max_requests": "300",
+        "feature_gates": "PostQuantum=true",
     }
 
 
@@ -106,6 +110,11 @@ def test_texts_of_the_environment_and_of_files(tmp_path: Path, monkeypatch: pyte
     assert "${TOKEN}" in shown.output
     assert "s3cret" not in shown.output
     assert "s4cret" not in shown.output
+    path.write_text("execSolver: ['a=/bin/a ${TOKEN}']\n")
+    (tmp_path / "conf.d" / "x.yaml").write_text("execSolver: ['a=/bin/a ${TOKEN}']\n")
+    places = f"{path}, line 1 and {tmp_path}/conf.d/x.yaml, line 1"
+    problem = "`execSolver`: `a=/bin/a ${TOKEN}`: there is another program of the name a"
+    assert invoke("config", "check", str(path)).stderr == f"error: {places}: {problem}\n"
 
 
 PROBLEMS = {
@@ -126,11 +135,23 @@ PROBLEMS = {
     "two documents": ("store: memory\n---\nlisten: :1", "line 3: a configuration is one document"),
     "a list": ("- a", "a configuration is a mapping"),
     "no YAML": ("a: [", "conf.d/x.yaml, line"),
+    "no credential in it": ("listen: '${CREDENTIAL}'", "what '${{CREDENTIAL}}' stands for is not valid"),
+    "a hook without a root": (
+        "hook: {a: b}",
+        "conf.d/x.yaml, line 1: `hook` and `deployedCheckAllow` need `deliveryRoot` NAME=DIR",
+    ),
+    "a name twice": (
+        "deliveryRoot: {a: /tmp}\nhook: [a=b, a=c]",
+        "conf.d/x.yaml, line 2: `hook`: `a=c`: write NAME='COMMAND', and each name once",
+    ),
 }
 
 
 @pytest.mark.parametrize(("text", "message"), PROBLEMS.values(), ids=PROBLEMS)
-def test_bad_files_are_refused_with_place_and_fix(text: str, message: str, tmp_path: Path) -> None:
+def test_bad_files_are_refused_with_place_and_fix(
+    text: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CREDENTIAL", "s3cret")
     path = write(tmp_path, main="dataDir: /a\n", x=text + "\n")
     checked = invoke("config", "check", str(path))
     assert checked.exit_code == 1
@@ -138,16 +159,21 @@ def test_bad_files_are_refused_with_place_and_fix(text: str, message: str, tmp_p
     served = invoke("serve", "--config", str(path))
     assert served.exit_code == 1
     assert message.format(main=path) in served.stderr
+    assert "s3cret" not in checked.stderr + served.stderr
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, which may give files away")
 def test_files_that_others_can_change_are_refused(tmp_path: Path) -> None:
     path = write(tmp_path, main="dataDir: /a\n", x="store: memory\n", y="eventTtl: 2h\n")
+    os.mkfifo(tmp_path / "conf.d" / "z.yaml")
+    (tmp_path / "conf.d" / ".#x.yaml").symlink_to("an editor's lock")
     os.chown(tmp_path / "conf.d" / "x.yaml", 65532, 65532)
     (tmp_path / "conf.d" / "y.yaml").chmod(0o664)
     result = invoke("config", "check", str(path))
     assert "x.yaml: belongs to user 65532, who could run commands by it; chown it to root" in result.stderr
     assert "y.yaml: can be written by others (mode 0664); chmod go-w it" in result.stderr
+    assert "z.yaml: is not a regular file" in result.stderr
+    assert result.stderr.count("\n") == 3
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
@@ -164,3 +190,122 @@ def test_what_is_printed_is_a_configuration(tmp_path: Path) -> None:
     assert f"# {path}, line 3" in shown
     schema = json.loads(invoke("config", "schema").output)
     assert schema["properties"]["tlsSan"]["description"].startswith("A further name")
+
+
+def test_errors_of_a_start_have_the_format_of_the_files_and_the_words_of_flags_where_they_are_given(
+    tmp_path: Path,
+) -> None:
+    path = write(tmp_path, main="logFormat: json\nhook: {a: b}\n", x="tlsSann: a\n")
+    line = json.loads(invoke("serve", "--config", str(path)).stderr)
+    assert (line["level"], "did you mean `tlsSan`?" in line["msg"]) == ("error", True)
+    (tmp_path / "conf.d" / "x.yaml").unlink()
+    line = json.loads(invoke("serve", "--config", str(path), "--deployed-check-allow", "a:1").stderr)
+    assert line["msg"] == f"{path}, line 2: `hook` and --deployed-check-allow need `deliveryRoot` NAME=DIR"
+
+
+DELIVERED = """
+apiVersion: certwright.io/v1alpha1
+kind: Delivery
+metadata: {name: web, namespace: default}
+spec:
+  certificateRef: {name: web}
+  root: here
+  path: web
+  hook: note
+  outputs: [{name: chain.pem, format: CertificateChain}]
+"""
+WEBROOT = """
+apiVersion: cert-manager.io/v1
+kind: Issuer
+metadata: {name: site, namespace: default}
+spec:
+  acme:
+    server: https://192.0.2.1/directory
+    privateKeySecretRef: {name: account}
+    solvers: [{http01: {webroot: {path: /srv/www}}}]
+"""
+
+
+class Lines:
+    """The lines of a server's log, as they come."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+
+    def after_reload(self) -> str:
+        """What the next line about a reload says, after the signal."""
+        self._process.kill(signal.SIGHUP)
+        while True:
+            line = self._process.error_line()
+            assert line, self._process.rest()
+            if "SIGHUP: " in line:
+                return line.partition("SIGHUP: ")[2].removesuffix('"}')
+
+
+def test_a_reload_applies_what_can_change_and_a_broken_file_changes_nothing(
+    start: Start, tmp_path: Path
+) -> None:
+    root, noted = tmp_path / "files", tmp_path / "noted"
+    root.mkdir()
+    path = write(tmp_path, main=f"{HEAD}listen: 127.0.0.1:0\nlogLevel: warning\n")
+    process = start("serve", "--config", str(path), "--event-ttl", "3h", "--log-level", "warning")
+    assert process.line().startswith("certwright is ready")
+    lines = Lines(process)
+    files = "reloaded the token files, the CAs of clients and the server's own certificate"
+    assert lines.after_reload() == files
+
+    issue_quickstart(start)
+    delivery, issuer = tmp_path / "delivery.yaml", tmp_path / "issuer.yaml"
+    delivery.write_text(DELIVERED)
+    issuer.write_text(WEBROOT.replace("/srv/www", str(root)))
+    assert start("apply", "-f", str(delivery)).rest().status == 0
+    refused = start("apply", "-f", str(issuer)).rest()
+    assert "is not below a directory that the operator allows" in refused.err
+
+    fragment = tmp_path / "conf.d" / "web.yaml"
+    fragment.write_text(
+        f"deliveryRoot: {{here: {root}}}\nhook: {{note: 'touch {noted}'}}\nwebroot: [{root}]\n"
+        "maxRequestsInflight: 40\nlogFormat: json\neventTtl: 2h\nanonymousAuth: true\n"
+    )
+    applied = "webroot, deliveryRoot, hook, maxRequestsInflight, logFormat"
+    assert lines.after_reload() == f"{files}; applied {applied}; anonymousAuth needs a restart"
+    until_so(noted.exists)
+    assert (root / "web" / "chain.pem").read_text().startswith("-----BEGIN")
+    assert start("apply", "-f", str(issuer)).rest().status == 0
+
+    (tmp_path / "conf.d" / "x.yaml").write_text("anonymousAuth: false\nhok: {a: b}\n")
+    kept = "nothing was changed, and the former settings stay in use: "
+    assert lines.after_reload().startswith(f"{kept}{tmp_path}/conf.d/x.yaml, line 2: there is no key `hok`; ")
+    (tmp_path / "conf.d" / "x.yaml").write_text("acmeLimits: /no/such\n")
+    assert "`acmeLimits` /no/such: No such file or directory" in lines.after_reload()
+    (tmp_path / "conf.d" / "x.yaml").write_text("acmeLimits: web.yaml\ntokenAuthFile: /no/such\n")
+    assert kept in lines.after_reload()
+    (tmp_path / "conf.d" / "x.yaml").unlink()
+    assert lines.after_reload() == f"{files}; anonymousAuth needs a restart"
+
+    fragment.write_text(f"deliveryRoot: {{here: {root}}}\nhook: {{note: 'false'}}\n")
+    assert lines.after_reload() == f"{files}; applied webroot, hook, maxRequestsInflight, logFormat"
+    assert start("get", "certificates").rest().status == 0
+    process.kill(signal.SIGTERM)
+    assert process.rest().status == 0
+
+
+def test_controllers_alone_reload_their_settings(start: Start, tmp_path: Path) -> None:
+    server = serve(start, "--controllers", "")
+    root = tmp_path / "files"
+    root.mkdir()
+    path = write(tmp_path, main=f"{HEAD}kubeconfig: certwright-data/kubeconfig\nlogLevel: warning\n")
+    process = start("controllers", "--config", str(path), "--log-level", "warning")
+    assert process.line().startswith(AT_WORK)
+    issue_quickstart(start)
+    delivery = tmp_path / "delivery.yaml"
+    delivery.write_text(DELIVERED.replace("  hook: note\n", ""))
+    assert start("apply", "-f", str(delivery)).rest().status == 0
+    (tmp_path / "conf.d" / "web.yaml").write_text(f"deliveryRoot: {{here: {root}}}\nkubeApiQps: 7\n")
+    said = (
+        "read the flags and the files that they name again; applied deliveryRoot; kubeApiQps needs a restart"
+    )
+    assert Lines(process).after_reload() == said
+    until_so((root / "web" / "chain.pem").exists)
+    process.end()
+    server.end()

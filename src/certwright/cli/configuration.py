@@ -21,7 +21,7 @@ import click
 from click.core import ParameterSource
 
 from certwright.cli import lazy
-from certwright.cli.errors import Failed
+from certwright.cli.errors import Failed, print_as
 from certwright.cli.flags import Grouped, Option
 
 API_VERSION: Final = "certwright.io/v1alpha1"
@@ -63,6 +63,14 @@ class Setting:
     path: Path
     line: int
 
+    def hide(self, text: str) -> str:
+        """The text with what variables and files contain, which may be credentials, as it was written."""
+        values, shown = (part if isinstance(part, list) else [part] for part in (self.value, self.shown))
+        for value, instead in zip(values, shown, strict=True):
+            if value and value != instead:
+                text = text.replace(value, instead)
+        return text
+
 
 class Key:
     """A key of the file, which sets the flag `option`."""
@@ -80,14 +88,18 @@ class Key:
         # Flags whose one value is a list with commas: the file may have a list for them.
         return self.is_list or any(mark in (self.option.metavar or "") for mark in ("LIST", ",…"))
 
+    @cached_property
+    def _is_map(self) -> bool:
+        return self.is_list or "=" in (self.option.metavar or "")
+
     def read(self, value: Any) -> Any:
         """The value for click: a list of texts, a text, or a bool. Raises `ValueError`."""
         if self.is_truth:
             if not isinstance(value, bool):
                 raise ValueError(f"{value!r} is neither true nor false")
             return value
-        if isinstance(value, Mapping) and self.is_list:
-            value = [f"{name}={_text(part)}" for name, part in value.items()]
+        if isinstance(value, Mapping) and self._is_map:
+            value = [f"{name}={_truth(part) or _text(part)}" for name, part in value.items()]
         if isinstance(value, list):
             if not self._joins:
                 raise ValueError("expects one value, not a list")
@@ -108,12 +120,13 @@ class Key:
         if self.is_truth:
             return {**described, "type": "boolean"}
         one = {"type": ["string", "number"]}
-        if self.is_list:
-            items = {"type": "array", "items": one}
-            return {**described, "anyOf": [items, {"type": "object", "additionalProperties": one}, one]}
+        forms: list[dict[str, Any]] = [one]
         if self._joins:
-            return {**described, "anyOf": [{"type": "array", "items": one}, one]}
-        return {**described, **one}
+            forms.insert(0, {"type": "array", "items": one})
+        if self._is_map:
+            values = {"type": ["string", "number", "boolean"]}
+            forms.insert(1, {"type": "object", "additionalProperties": values})
+        return {**described, **one} if len(forms) == 1 else {**described, "anyOf": forms}
 
 
 def camel_case(flag: str) -> str:
@@ -126,6 +139,10 @@ def _text(value: Any) -> str:
     if isinstance(value, bool) or value is None or isinstance(value, (dict, list)):
         raise ValueError(f"expects text, not {_name_of(value)}")
     return str(value)
+
+
+def _truth(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else ""
 
 
 def _name_of(value: Any) -> str:
@@ -163,22 +180,26 @@ class Files:
         directory = path.parent / "conf.d"
         paths = [path]
         try:
-            more = [entry for entry in directory.iterdir() if entry.suffix in (".yaml", ".yml")]
+            # Not what editors leave behind, e.g. `.#50-nginx.yaml`.
+            more = [
+                entry
+                for entry in directory.iterdir()
+                if entry.suffix in (".yaml", ".yml") and not entry.name.startswith(".")
+            ]
         except (FileNotFoundError, NotADirectoryError):
             more = []
         except OSError as error:
             self._refuse(directory, 0, error.strerror or str(error))
             more = []
         if more:
-            self._check_owner(directory)
+            self._check_owner(directory, directory.stat())
         return paths + sorted(more, key=lambda entry: entry.name)
 
     def _refuse(self, path: Path, line: int, text: str) -> None:
         self.problems.append(Problem(path, line, text))
 
-    def _check_owner(self, path: Path) -> bool:
+    def _check_owner(self, path: Path, status: os.stat_result) -> bool:
         """Whether only root and this process's user can change what the process is told to do."""
-        status = path.stat()
         if status.st_uid not in (0, os.geteuid()):
             self._refuse(
                 path, 0, f"belongs to user {status.st_uid}, who could run commands by it; chown it to root"
@@ -193,9 +214,14 @@ class Files:
 
     def _read(self, path: Path) -> None:
         try:
-            if not self._check_owner(path):
-                return
-            with path.open("rb") as file:
+            # A named pipe without a writer would be waited for.
+            with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+                status = os.fstat(file.fileno())
+                if not self._check_owner(path, status):
+                    return
+                if not stat.S_ISREG(status.st_mode):
+                    self._refuse(path, 0, "is not a regular file")
+                    return
                 raw = file.read(_MAX_BYTES + 1)
         except OSError as error:
             self._refuse(path, 0, error.strerror or str(error))
@@ -252,7 +278,9 @@ class Files:
             given = key.read(value if key.name in _SHELL_KEYS else resolve(value))
             key.check(given, self._context)
         except click.BadParameter as error:
-            self._refuse(path, line, f"`{key.name}`: {error.message.rstrip('.')}")
+            # What a variable or a file contains may be a credential, and the error may quote it.
+            text = error.message.rstrip(".") if given == shown else f"what {shown!r} stands for is not valid"
+            self._refuse(path, line, f"`{key.name}`: {text}")
         except ValueError as error:
             self._refuse(path, line, f"`{key.name}`: {error}")
         else:
@@ -364,6 +392,8 @@ def _load(context: click.Context, _option: click.Parameter, path: Path | None) -
     if path is None:
         return
     files = Files(path, context)
+    if any((each.key, each.value) == ("logFormat", "json") for each in files.settings):
+        print_as(lazy.logs.json_line)
     if files.problems:
         raise Failed("; ".join(map(str, files.problems)))
     context.default_map = files.defaults
@@ -379,11 +409,13 @@ def in_keys(context: click.Context, text: str) -> str:
     keys = {key.flag: key for key in files.keys.values() if not _is_typed(context, key.option)}
     places = {each.key: "" for each in files.settings}
     for each in files.settings:
+        text = each.hide(text)
         places[each.key] += f"{' and ' if places[each.key] else ''}{each.path}, line {each.line}"
     named = [keys[flag].name for flag in _FLAG.findall(text) if flag in keys]
     where = [f"{places[name]}: " for name in named if name in places]
     text = _FLAG.sub(lambda found: f"`{keys[found[0]].name}`" if found[0] in keys else found[0], text)
-    return "".join(where[:1]) + text.replace("``", "`").replace("'`", "`").replace("`'", "`")
+    text = text.replace("``", "`").replace("'`", "`").replace("`'", "`").removeprefix("Invalid value for ")
+    return "".join(where[:1]) + text
 
 
 def _explained(context: click.Context, error: click.ClickException) -> click.ClickException:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from certwright import app as app
     from certwright.app import acme_commands as acme_commands
     from certwright.cli import jsonpath_template as jsonpath_template
+    from certwright.kit import logs as logs
     from certwright.kit import tls_scan as tls_scan
     from certwright.kube.util import jsonpath as jsonpath
 
@@ -31,6 +32,7 @@ _MODULES = {
     "inventory": "certwright.cli.inventory",
     "jsonpath": "certwright.kube.util.jsonpath",
     "jsonpath_template": "certwright.cli.jsonpath_template",
+    "logs": "certwright.kit.logs",
     "outgoing": "certwright.kit.outgoing",
     "acme_commands": "certwright.app.acme_commands",
     "solver": "certwright.resources.solver",
