@@ -16,7 +16,7 @@ from certwright.kube.util.decoders import json_decoder
 from certwright.resources.issuer import IssuerSpec
 from certwright.resources.issuer_rules import validate
 from certwright.resources.solver import DNS01_PROVIDERS
-from cli.calls import PATIENT, Cli, Start
+from cli.calls import EXAMPLES, PATIENT, Cli, Start
 from support.openbao import app_role, openbao
 from support.pebble import running_pebble, serving
 
@@ -156,6 +156,14 @@ def test_every_provider_has_credentials() -> None:
         "powerdns",
         "rfc2136",
     }
+
+
+def test_the_page_names_the_credentials_of_every_provider() -> None:
+    page = (EXAMPLES.parent / "docs" / "dns-providers.md").read_text()
+    section = page.split("## Credentials of create issuer")[1].split("\n## ")[0]
+    rows = {line.split("`")[1]: line for line in section.splitlines() if line.startswith("| `")}
+    for name, provider in PROVIDERS.items():
+        assert [each for each in provider.fields if f"`{each}`" not in rows[name]] == [], name
 
 
 @pytest.mark.parametrize(
