@@ -15,7 +15,7 @@ import yaml
 from click.testing import CliRunner
 
 from acme.fake_ca import FakeCa, Refusal
-from certwright.cli.commands import controllers, serve
+from certwright.cli.commands import controllers, export, serve
 from certwright.cli.main import program
 from certwright.controllers.acme.options import AcmeOptions
 from certwright.controllers.manager import Controllers
@@ -76,12 +76,15 @@ def test_every_flag_that_the_chart_gives_is_one_of_the_program() -> None:
     assert used <= _flags(controllers.command)
 
 
-@pytest.mark.parametrize("unit", ["certwright.service", "certwright-controllers.service"])
+UNITS = ["certwright.service", "certwright-controllers.service", "certwright-export@.service"]
+
+
+@pytest.mark.parametrize("unit", UNITS)
 def test_systemd_understands_the_unit_and_the_program_its_flags(unit: str) -> None:
     path = DEPLOY / "systemd" / unit
     start = re.search(r"^ExecStart=\S+ certwright (\S+) (.*)$", path.read_text(), re.M)
     assert start is not None
-    command = serve.command if start[1] == "serve" else controllers.command
+    command = {"serve": serve, "controllers": controllers, "export": export}[start[1]].command
     assert set(re.findall(r"--[a-z-]+", start[2])) <= _flags(command)
     require("systemd-analyze")
     done = subprocess.run(["systemd-analyze", "verify", path], capture_output=True, text=True, check=False)

@@ -230,6 +230,7 @@ class Host:
             ("bind *:443 ", f"bind 127.0.0.1:{ports.https} "),
             ("127.0.0.1:443", f"127.0.0.1:{ports.https}"),
             ("127.0.0.1:8443", f"127.0.0.1:{self.api_port}"),
+            ("pki.example.com:8443", f"127.0.0.1:{self.api_port}"),
             ("crds.enabled=true", "crds.enabled=false"),  # the server has them already
             (" deploy/helm/", f" {_ROOT}/deploy/helm/"),
             ("chgrp caddy ", f"chgrp {os.getgid()} "),

@@ -30,6 +30,7 @@ NEEDS = {
     "helm": ["kubectl"],
     "nginx": ["nginx"],
     "deliveries": ["nginx"],
+    "second-machine": ["nginx", "install"],
     "haproxy": ["haproxy"],
     "mtls": ["nginx", "curl"],
     "trust": ["openssl", "certutil", "update-ca-certificates"],
@@ -80,6 +81,8 @@ def test_following_the_page_works(name: str, host: Host) -> None:
     host.follow(PAGES[name])
     if name in SERVED:
         check_renewal(host, *SERVED[name])
+    if name == "second-machine":
+        check_second_machine(host)
 
 
 def check_renewal(host: Host, certificate: str, name: str) -> None:
@@ -88,6 +91,35 @@ def check_renewal(host: Host, certificate: str, name: str) -> None:
     await_presented(host, name, lambda served: served == before)
     host.run(f"certwright renew {certificate}")
     await_presented(host, name, lambda served: served != before and served == stored(host, certificate))
+
+
+def check_second_machine(host: Host) -> None:
+    """The unit's command, with the settings of the page, brings each renewal to the server there."""
+    unit = (UNITS / "certwright-export@.service").read_text()
+    settings = PAGES["second-machine"].read_text().partition("# /etc/certwright/export/web1.conf\n")[2]
+    words = re.findall(r"^ExecStart=/usr/bin/env (.*)$", unit, re.M)[0].replace("%i", "web1")
+    script = host.translated(f"{settings.partition('```')[0]}\nexec {words}")
+    # systemd splits $OPTIONS at spaces, and ${ON_CHANGE} never.
+    script = re.sub(r"\$\{(\w+)\}", r'"${\1}"', script)
+    log = host.root / "follower.log"
+    with log.open("w") as output:
+        follower = subprocess.Popen(
+            ["bash", "-euc", script], env=host.environment(), stdout=output, stderr=subprocess.STDOUT
+        )
+    try:
+        tls = host.root / "etc/nginx/web1/tls.crt"
+        before = tls.read_bytes()
+        host.run("certwright renew web1")
+        deadline = time.monotonic() + 60
+        while tls.read_bytes() == before:
+            assert time.monotonic() < deadline, log.read_text()
+            time.sleep(0.05)
+        pem = tls.read_text().partition("-----END")[0] + "-----END CERTIFICATE-----"
+        written = ssl.PEM_cert_to_DER_cert(pem)
+        await_presented(host, "web1.example.com", lambda served: served == written)
+    finally:
+        follower.terminate()
+        assert follower.wait(60) == 0, log.read_text()
 
 
 def await_presented(host: Host, name: str, is_wanted: Callable[[bytes], bool]) -> bytes:

@@ -24,6 +24,7 @@ from certwright.cli.options import ServerOptions
 from certwright.kube.api.errors import Forbidden, NoApi, NoCredentials, Unauthorized, Unreachable, Untrusted
 from certwright.kube.client import kubeconfig
 from certwright.kube.client.discovery import UnknownKind
+from certwright.kube.client.https import HEARTBEAT_S
 from certwright.kube.client.kubeconfig import ClusterAccess
 from certwright.kube.client.kubeconfig_file import KubeconfigError
 from certwright.kube.client.rest import Client
@@ -111,14 +112,15 @@ def choose(option: Path | None, environment: Mapping[str, str], folder: Path) ->
 
 
 @asynccontextmanager
-async def session(options: ServerOptions) -> AsyncIterator[Session]:
-    """Connect to the chosen server, and disconnect afterwards.
+async def session(options: ServerOptions, *, heartbeat_s: int = HEARTBEAT_S) -> AsyncIterator[Session]:
+    """Connect to the chosen server, and disconnect afterwards. Watches end when it is silent for twice
+    `heartbeat_s`.
 
     Raises `Failed`, also for a connection that breaks inside the block, or a kind that the server lacks.
     """
     choice = choose(options.kubeconfig, os.environ, Path.cwd())
     access = load(choice, options.context)
-    transport = connect(choice, access)
+    transport = connect(choice, access, heartbeat_s=heartbeat_s)
     try:
         namespace = options.namespace or access.namespace or "default"
         patient = _Patient(transport, access.server)
@@ -170,10 +172,10 @@ def _of_the_pod(context: str | None) -> ClusterAccess:
     return cluster_access
 
 
-def connect(choice: Choice, access: ClusterAccess) -> Transport:
+def connect(choice: Choice, access: ClusterAccess, *, heartbeat_s: int = HEARTBEAT_S) -> Transport:
     """A transport to the server. Raises `Failed` for unusable credentials."""
     try:
-        return kubeconfig.connect(access)
+        return kubeconfig.connect(access, heartbeat_s=heartbeat_s)
     except KubeconfigError as error:
         raise Failed(_unusable(choice, error)) from error
 

@@ -69,6 +69,7 @@ operator allows them ([DNS providers](../dns-providers.md)).
 
 {table(("status", "meaning"), [(f"`{status}`", text) for status, text in STATUSES.items()])}
 
+`certwright export` has statuses 3 to 8 besides ([a second machine](../howto/second-machine.md)).
 A command's own statuses (`run --once`, `wait`, `check`, `backup`) are 0 or 1 in this sense: 1 if a certificate is not
 ready, a check fails, or an object had to be left out. `certwright diff` ends with 0 for no difference, 1 for differences,
 and 2 if something failed.

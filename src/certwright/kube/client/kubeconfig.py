@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from certwright.kube.client.https import HttpsTransport
+from certwright.kube.client.https import HEARTBEAT_S, HttpsTransport
 from certwright.kube.client.kubeconfig_file import Cluster, Context, Exec, KubeconfigError, Place, User, read
 from certwright.kube.client.login import Credential, FileLogin, FixedLogin, Login, LoginFiles, Plugin
 from certwright.kube.util.connections import BadCredentials, tls_context
@@ -104,8 +104,9 @@ def in_cluster(environ: Mapping[str, str], directory: Path = _SERVICE_ACCOUNT) -
     )
 
 
-def connect(access: ClusterAccess) -> HttpsTransport:
-    """A transport to that server; nothing is sent yet. Raises `KubeconfigError` for unusable credentials."""
+def connect(access: ClusterAccess, *, heartbeat_s: int = HEARTBEAT_S) -> HttpsTransport:
+    """A transport to that server, whose watches have a heartbeat in that interval; nothing is sent yet.
+    Raises `KubeconfigError` for unusable credentials."""
 
     def tls(cert_pem: bytes, key_pem: bytes) -> ssl.SSLContext:
         return tls_context(
@@ -130,6 +131,7 @@ def connect(access: ClusterAccess) -> HttpsTransport:
         certified=tls,
         server_name=access.server_name,
         proxy=access.proxy,
+        heartbeat_s=heartbeat_s,
     )
 
 
