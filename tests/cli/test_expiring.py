@@ -157,8 +157,16 @@ def test_a_server_that_presents_an_older_certificate_is_seen(
     assert cli("apply", "-n", namespace, "-f", "-", stdin=_secret("www", chain, key)).status == 0
     with serving(*written(old, tmp_path, "old")) as stale, serving(chain, key) as current:
         outcome = cli("expiring", "-n", namespace, "--scan", stale, "--scan", current, "-o", "json")
+        only = cli("expiring", "-n", namespace, "--scan", f"www.example.com@{stale}", "--only-scanned")
+        right = cli("expiring", "-n", namespace, "--scan", f"www.example.com@{current}", "--only-scanned")
+        other = cli("expiring", "-n", namespace, "--scan", f"else.example.com@{stale}", "--only-scanned")
     by_name = {entry["name"]: entry for entry in json.loads(outcome.out)}
-    assert (outcome.status, outcome.err) == (0, "")
+    problem = f"{stale} serves an older certificate than {namespace}/www; reload the server"
+    assert (outcome.status, outcome.err) == (1, f"error: {problem}\n")
+    assert (by_name[stale]["problem"], by_name[current]["problem"]) == (problem, None)
+    assert (only.status, only.err) == (1, f"error: www.example.com@{problem}\n")
+    assert [line.split()[0] for line in only.out.splitlines()] == ["SOURCE", "Host"]
+    assert (right.status, right.err, other.status) == (0, "", 1)
     assert by_name["www"]["servedAt"] == [current]
     assert (by_name[stale]["daysLeft"], by_name[current]["daysLeft"]) == (20, 80)
 

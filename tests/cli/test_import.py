@@ -235,6 +235,24 @@ def test_when_acme_sh_and_dehydrated_renew(tmp_path: Path) -> None:
 RFC2136 = "dns_rfc2136_server = 192.0.2.1\ndns_rfc2136_name = k.\ndns_rfc2136_secret = c2VjcmV0\n"
 
 
+def test_hooks_for_every_certificate_of_certbot_are_named(certbot: Path) -> None:
+    for when, name, mode in (
+        ("deploy", "haproxy.sh", 0o755),
+        ("post", "reload", 0o755),
+        ("pre", "README", 0o644),
+        ("pre", "old~", 0o755),
+    ):
+        script = certbot / "renewal-hooks" / when / name
+        script.parent.mkdir(parents=True, exist_ok=True)
+        script.write_text("#!/bin/sh\n")
+        script.chmod(mode)
+    out = dry_run("certbot", str(certbot), "--only", "a.example.com").out
+    for name in ("deploy/haproxy.sh", "post/reload"):
+        assert f"{certbot}/renewal-hooks/{name} is not imported: use --on-change" in out
+    assert "README" not in out
+    assert "old~" not in out
+
+
 def test_credentials_of_certbots_plugins(certbot: Path, cli: Cli, namespace: str) -> None:
     (certbot / "rfc2136.ini").write_text(f"{RFC2136}dns_rfc2136_algorithm = HMAC-SHA512\n")
     path = certbot / "renewal" / "a.example.com.conf"

@@ -238,7 +238,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 
     `name` is the object's, the file's path, or the host's address. `issuer` is the issuer's kind and name for
     a Certificate, otherwise the issuer's name in the certificate. `served_at` are the scanned hosts that
-    present it and the files that contain it. `problem` is why it could not be read.
+    present it and the files that contain it. `problem` is why it could not be read, or that a host
+    presents another certificate than the server has for it.
     """
 
     source: Source
@@ -300,6 +301,53 @@ def linked(records: Sequence[Record]) -> list[Record]:
         )
         for record in records
     ]
+
+
+def compared(
+    hosts: Sequence[Record], addresses: Sequence[TlsAddress], known: Sequence[Record]
+) -> list[Record]:
+    """The hosts, in the order of their `addresses`. The `problem` of one that presents another certificate
+    than the server has for that name says so.
+
+    The server has the name that the client asked for (SNI, or the host); where it has no certificate for
+    that, as for an address without a name, those of the presented certificate count.
+    """
+    return [
+        record if record.problem else replace(record, problem=_difference(record, address, known))
+        for record, address in zip(hosts, dict.fromkeys(addresses), strict=True)
+    ]
+
+
+def _difference(record: Record, address: TlsAddress, known: Sequence[Record]) -> str:
+    wanted = [entry for entry in known if _covers(entry, address.server_name or address.host)]
+    wanted = wanted or [entry for entry in known if set(entry.names) & set(record.names)]
+    wanted = [entry for entry in wanted if entry.not_after is not None]
+    if not wanted or any(_is_same(record, entry) for entry in wanted):
+        return ""
+    # A Certificate before the Secret of another program, and the newest.
+    newest = max(wanted, key=lambda entry: (entry.source == Source.CERTIFICATE, _begin(entry)))
+    shares_names = bool(set(newest.names) & set(record.names))
+    is_older = shares_names and _begin(record) < _begin(newest)
+    what = "an older" if is_older else "another"
+    return f"{record.name} serves {what} certificate than {newest.place}; reload the server"
+
+
+def _covers(record: Record, name: str) -> bool:
+    """Whether the certificate is for that DNS name or address; a wildcard stands for one label (RFC 6125
+    §6.4.3)."""
+    name = name.lower()
+    return name in record.names or f"*.{name.partition('.')[2]}" in record.names
+
+
+def _begin(record: Record) -> tuple[datetime, ...]:
+    """By which certificates of one name are ordered."""
+    return tuple(moment for moment in (record.not_before, record.not_after) if moment is not None)
+
+
+def _is_same(one: Record, other: Record) -> bool:
+    if one.fingerprint and other.fingerprint:
+        return one.fingerprint == other.fingerprint
+    return (one.not_before, one.not_after) == (other.not_before, other.not_after)
 
 
 def soonest_first(records: Iterable[Record], now: datetime, within: timedelta | None) -> list[Record]:

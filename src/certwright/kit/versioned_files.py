@@ -20,7 +20,9 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import grp
 import os
+import pwd
 import re
 import secrets
 import stat
@@ -369,11 +371,29 @@ def _change_owner(handle: int, name: str, attributes: Attributes) -> None:
     try:
         os.fchown(handle, attributes.uid, attributes.gid)
     except PermissionError as error:
+        user, group = _user(attributes.uid), _group(attributes.gid)
         raise PermissionError(
             error.errno,
-            f"{name} cannot be given to user {attributes.uid} and group {attributes.gid}: only root can, or "
-            "a member of the group its own files",
+            f"{name} cannot be given to user {user} and group {group}: only root can, a process with "
+            "CAP_CHOWN and CAP_FOWNER (in its unit AmbientCapabilities=CAP_CHOWN CAP_FOWNER, see "
+            "docs/delivery.md), or a member of the group its own files",
         ) from error
+
+
+def _user(uid: int) -> str:
+    """The name, where the user has one."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+def _group(gid: int) -> str:
+    """The name, where the group has one."""
+    try:
+        return grp.getgrgid(gid).gr_name
+    except KeyError:
+        return str(gid)
 
 
 def _is_linked(folder: int, name: str) -> bool:

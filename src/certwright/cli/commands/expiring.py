@@ -69,6 +69,11 @@ class Elsewhere:
         metavar="GLOB|DIR",
         multiple=True,
     )
+    only_scanned: bool = flag(
+        "--only-scanned",
+        "List only the hosts of --scan and the files of --files; hosts are still compared with the server.",
+        is_flag=True,
+    )
     timeout_s: float = seconds(
         "--timeout", "Give up a --scan after this time; e.g. 30, 30s or 5m.", default="10s"
     )
@@ -114,12 +119,14 @@ async def command(
 
     With --scan or --files a server need not be configured.
 
-    Exit status 0, also if something has expired. 1 if a host or a file could not be read.
+    Exit status 0, also if something has expired. 1 if a host or a file could not be read, or if a host
+    serves another certificate than the server has for its name, e.g. an older one.
 
     \b
     Examples:
       certwright expiring --within 30d
       certwright expiring --scan www.example.com --scan smtp://mail.example.com
+      certwright expiring --only-scanned --scan www.example.com@127.0.0.1
       certwright expiring --scan www.example.com@10.0.0.7:8443 --files /etc/nginx/ -o json
       certwright expiring -o prometheus > /var/lib/node_exporter/certificates.prom
     """
@@ -129,7 +136,9 @@ async def command(
         _of_the_server(server, elsewhere, all_namespaces=all_namespaces),
     )
     now = datetime.now(UTC)
-    records = lazy.inventory.linked([*known, *files.records, *hosts])
+    hosts = lazy.inventory.compared(hosts, elsewhere.scan, known)
+    listed = [] if elsewhere.only_scanned else known
+    records = lazy.inventory.linked([*listed, *files.records, *hosts])
     chosen = lazy.inventory.soonest_first(records, now, within)
     if chosen or output is not None:
         echo(lazy.inventory.render(chosen, now, output))

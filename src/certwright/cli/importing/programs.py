@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -74,6 +75,7 @@ def _no_solver(note: str) -> Challenge:
 
 
 _HOOKS: Final = ("pre_hook", "post_hook", "renew_hook", "deploy_hook")
+_HOOK_FOLDERS: Final = ("pre", "deploy", "post")
 _LETSENCRYPT: Final = "https://acme-v02.api.letsencrypt.org/directory"
 
 
@@ -91,6 +93,7 @@ def _of_certbot(folder: Path, path: Path, now: datetime) -> Imported:
     early = sections[""].get("renew_before_expiry", "")
     hooks = [(hook, settings[hook]) for hook in _HOOKS if settings.get(hook)]
     notes = [f"{hook} `{command}` is not imported: use --on-change" for hook, command in hooks]
+    notes += [f"{script} is not imported: use --on-change" for script in _directory_hooks(folder)]
     if settings.get("autorenew", "").lower() == "false":
         notes.append("autorenew was off: certwright renews it")
     if early and days(early) is None:
@@ -107,6 +110,21 @@ def _of_certbot(folder: Path, path: Path, now: datetime) -> Imported:
         profile=_plain(settings.get("required_profile") or settings.get("preferred_profile", "")),
         notes=tuple(notes),
     )
+
+
+def _directory_hooks(folder: Path) -> list[Path]:
+    """The programs that certbot runs for every certificate: executable files whose names do not end in `~`.
+
+    Source: certbot documentation, "Renewing certificates"; `certbot._internal.hooks.list_hooks`.
+    """
+    scripts = (
+        script for when in _HOOK_FOLDERS for script in sorted((folder / "renewal-hooks" / when).glob("*"))
+    )
+    return [
+        script
+        for script in scripts
+        if script.is_file() and os.access(script, os.X_OK) and not script.name.endswith("~")
+    ]
 
 
 def _sections(text: str) -> dict[str, dict[str, str]]:
