@@ -46,6 +46,7 @@ user create alice --role view --kubeconfig alice             | 0 | alice
 backup saved --data-dir DATA                                 | 0 | saved
 restore saved --data-dir new --encryption-key-file DATA/encryption.key | 0 | restored
 encryption status                                            | 0 | fingerprint
+setup nginx web --dns a.test --dry-run                       | 0 | 50-nginx.yaml
 config check none.yaml                                       | 1 | none.yaml
 controllers --kubeconfig none                                | 1 | does not exist
 serve --listen 8443                                          | 2 | is not HOST:PORT

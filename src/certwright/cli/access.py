@@ -1,7 +1,10 @@
 """Kubeconfig selection and the connection to the server.
 
-Order: `--kubeconfig`, `$KUBECONFIG`, in a pod its ServiceAccount, `./certwright-data/kubeconfig`. Connection
-errors name the chosen file and the reason for the choice, because a wrong file is the usual cause.
+Order: `--kubeconfig`, `$KUBECONFIG`, in a pod its ServiceAccount, `./certwright-data/kubeconfig`, and for
+root
+that of the service, `/var/lib/certwright/kubeconfig`. Connection errors name the chosen file and the reason
+for
+the choice, because a wrong file is the usual cause.
 """
 
 from __future__ import annotations
@@ -33,6 +36,8 @@ from certwright.kube.client.transport import Transport
 from certwright.kube.util.http_messages import Response
 
 DEFAULT_DATA_DIR = Path("certwright-data")
+SERVICE_DATA_DIR = Path("/var/lib/certwright")
+"""The data directory of the service; only root and the service's user may enter it."""
 USER_AGENT = f"certwright/{__version__}"
 USERS: Final = "certwright-users"
 """The namespace of the users that `certwright user create` makes."""
@@ -104,10 +109,19 @@ def choose(option: Path | None, environment: Mapping[str, str], folder: Path) ->
     default = DEFAULT_DATA_DIR / "kubeconfig"
     if (folder / default).exists():
         return Choice((default,), "the default place")
+    service = SERVICE_DATA_DIR / "kubeconfig"
+    if os.access(service, os.R_OK):
+        return Choice((service,), "that of the service on this machine")
+    advice = "start one here with `certwright serve`, or name its kubeconfig with --kubeconfig"
+    if SERVICE_DATA_DIR.exists() and os.geteuid() != 0:
+        advice = (
+            "of the service on this machine only root may use the kubeconfig: run this with sudo, or have "
+            "a user made "
+            "by `sudo certwright user create NAME`"
+        )
     raise Failed(
         "no server configured: --kubeconfig is not given, $KUBECONFIG is not set, "
-        f"and ./{default} does not exist; "
-        "start one here with `certwright serve`, or name its kubeconfig with --kubeconfig"
+        f"and ./{default} does not exist; {advice}"
     )
 
 

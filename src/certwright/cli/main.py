@@ -26,6 +26,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "run": "Serve, apply FILEs, issue and renew their certificates, export them as files.",
         "serve": "Run the server: API, store and controllers, until stopped.",
         "controllers": "Run only the controllers, against a server elsewhere.",
+        "setup": "Set up the service, and servers that present certificates.",
         "config": "Check and show the configuration file of `serve` or `controllers`.",
     },
     "Objects": {
@@ -303,8 +304,8 @@ def _drop_output() -> None:
 @click.group(
     cls=Program,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="Commands find the server by --kubeconfig, then $KUBECONFIG, then ./certwright-data/kubeconfig. "
-    "-n, -A, --kubeconfig and --context may precede the command. "
+    epilog="Commands find the server by --kubeconfig, then $KUBECONFIG, then ./certwright-data/kubeconfig, "
+    "then, as root, the service's. -n, -A, --kubeconfig and --context may precede the command. "
     "Exit statuses: 0 done, 1 failed, 2 wrong use.",
 )
 @click.version_option(

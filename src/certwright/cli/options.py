@@ -31,7 +31,7 @@ class ServerOptions:
 
     kubeconfig: Path | None = flag(
         "--kubeconfig",
-        "Path to the kubeconfig; without it $KUBECONFIG, then ./certwright-data/kubeconfig.",
+        "Path to the kubeconfig; without it $KUBECONFIG, ./certwright-data/kubeconfig, or the service's.",
         metavar="FILE",
         type=click.Path(path_type=Path),
     )

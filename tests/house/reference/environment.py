@@ -56,7 +56,7 @@ PAGE = f"""# Environment variables and exit statuses
 ## Which server a command uses
 
 The first of: the flag `--kubeconfig`, the variable `KUBECONFIG`, in a pod its ServiceAccount, `certwright-data/kubeconfig`
-in the current directory.
+in the current directory; for root that of the service, `/var/lib/certwright/kubeconfig`.
 
 ## Environment variables
 

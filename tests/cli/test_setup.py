@@ -1,0 +1,204 @@
+"""`certwright setup`: in a scratch root, and with real servers on a machine of its own."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from certwright.cli.main import program
+from certwright.cli.setup import plan
+from certwright.cli.setup.programs import SERVERS
+from certwright.kube.util.files import write_atomically
+from cli.calls import Outcome
+from support.machine import Machine, own_machine
+
+WITHIN_S = 60.0
+SERVICE = f"certwright setup service --program {Path(sys.executable).parent}/certwright"
+
+
+def setup(*words: str) -> Outcome:
+    result = CliRunner().invoke(program, ["setup", *words], prog_name="certwright")
+    return Outcome(result.exit_code, result.stdout, result.stderr)
+
+
+def contents(root: Path) -> dict[str, bytes]:
+    """All files and links below a directory."""
+    return {
+        str(path.relative_to(root)): path.read_bytes() if path.is_file() else b"->"
+        for path in root.rglob("*")
+        if not path.is_dir() or path.is_symlink()
+    }
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """The root of an image with all servers, and the service."""
+    for server in SERVERS.values():
+        (tmp_path / str(server.config).lstrip("/")).mkdir(parents=True)
+    (tmp_path / "etc/postgresql/15/main/conf.d").mkdir(parents=True)
+    assert setup("service", "--root", str(tmp_path)).status == 0
+    return tmp_path
+
+
+CHANGED = "was changed after setup had written it"
+NGINX = ("nginx", "web", "--dns", "www.example.test", "--root")
+
+
+@pytest.mark.parametrize("name", SERVERS)
+def test_a_server_is_set_up_in_an_image_twice_and_removed(name: str, root: Path) -> None:
+    before = contents(root)
+    words = (name, "web", "--dns", "www.example.test", "--root", str(root))
+    planned = setup(*words, "--dry-run")
+    assert (planned.status, planned.err, contents(root)) == (0, "", before)
+
+    assert setup(*words).status == 0
+    made = contents(root)
+    fragment = (root / f"etc/certwright/conf.d/50-{name}.yaml").read_text()
+    assert fragment.startswith(f"# {plan.HEAD} sha256:")
+    assert f"{name}: /etc/{SERVERS[name].config.name}/tls" in fragment
+    written = [path for path in made.keys() - before.keys() if not path.endswith(".json")]
+    assert all(f"{root}/{path}" in planned.out for path in written if "enabled" not in path)
+    assert setup(*words).status == 0
+    assert contents(root) == made
+
+    assert setup(*words, "--remove").err == ""
+    assert contents(root) == before
+    assert "nothing to remove" in setup(*words, "--remove").out
+
+
+def test_the_configuration_of_all_servers_together_is_valid(root: Path) -> None:
+    for name in SERVERS:
+        assert setup(name, "web", "--dns", "www.example.test", "--root", str(root)).status == 0
+    for fragment in (root / "etc/certwright/conf.d").iterdir():
+        fragment.write_text(fragment.read_text().replace(" /etc/", f" {root}/etc/"))
+    checked = CliRunner().invoke(program, ["config", "check", str(root / "etc/certwright/certwright.yaml")])
+    assert (checked.exit_code, checked.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("path", "content", "reason"),
+    [
+        ("etc/nginx/snippets/certwright-web.conf", "# mine\n", "was not written by setup"),
+        (
+            "etc/systemd/system/certwright.service.d/50-nginx.conf",
+            None,
+            "was changed after setup had written it",
+        ),
+        ("etc/certwright/conf.d/50-nginx.yaml", None, CHANGED),
+        ("etc/nginx/tls", "", "is not a directory"),
+    ],
+)
+def test_what_is_not_understood_is_refused_before_anything_changes(
+    path: str, content: str | None, reason: str, root: Path
+) -> None:
+    place = root / path
+    if content is None:
+        assert setup(*NGINX, str(root)).status == 0
+        place.write_text(place.read_text() + "# a change\n")
+    else:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(content)
+    before = contents(root)
+    for extra in ((), ("--dry-run",)):
+        refused = setup(*NGINX, str(root), *extra)
+        assert refused.status == 1
+        assert f"{place} {reason}" in refused.err.replace("exists and ", "")
+        assert contents(root) == before
+    assert "stays, because it was changed" in setup(*NGINX, str(root), "--remove").err or content is not None
+    assert place.exists()
+
+
+def test_an_interrupted_set_up_is_completed_or_removed(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = contents(root)
+    assert setup(*NGINX, str(root)).status == 0
+    whole = contents(root)
+    assert setup(*NGINX, str(root), "--remove").status == 0
+    for last in range(1, 30, 4):
+        calls = 0
+
+        def fail(path: Path, content: bytes, *, mode: int = 0o600, last: int = last) -> None:
+            nonlocal calls
+            calls += 1
+            if calls == last:
+                raise OSError(28, "No space left on device", str(path))
+            write_atomically(path, content, mode=mode)
+
+        monkeypatch.setattr("certwright.cli.setup.plan.write_atomically", fail)
+        failed = setup(*NGINX, str(root))
+        monkeypatch.undo()
+        if failed.status == 0:
+            break
+        assert "No space left on device; what was made so far is recorded" in failed.err
+        if last % 8 == 1:
+            assert setup(*NGINX, str(root)).status == 0
+            assert contents(root) == whole
+        assert setup(*NGINX, str(root), "--remove").status == 0
+        assert contents(root) == before
+    assert last > 5
+
+
+def test_the_unit_is_that_of_the_package(root: Path) -> None:
+    unit = (root / "etc/systemd/system/certwright.service").read_text()
+    packaged = (Path(__file__).parents[2] / "deploy/systemd/certwright.service").read_text()
+    packaged = packaged.replace("/usr/bin/env certwright", "/usr/bin/certwright")
+    assert unit[unit.index("[Unit]") :] == packaged[packaged.index("[Unit]") :]
+
+
+def test_wrong_use_is_a_sentence(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = ("--root", str(root))
+    (root / "etc/caddy").rmdir()
+    assert setup("postgresql", "a", "--dns", "a.test", *place).status == 0
+    for words, text in (
+        (("caddy", "web", *place), "Caddy is not installed"),
+        (("postgresql", "b", *place), "presents a already"),
+        (("service", "--remove", *place), "postgresql would lose the service"),
+        (("nginx", "web", "--address", ":443"), "--address needs a host"),
+        (("nginx", "web", "--dns", "no name"), "neither a DNS name nor an IP address"),
+        (("ngnix", "web"), "there is no command"),
+    ):
+        assert text in setup(*words).err
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    assert "only root may run it" in setup("service").err
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Iterator[Machine]:
+    """A machine with the stand-in for systemd."""
+    with own_machine(tmp_path) as machine:
+        machine.start_systemd()
+        yield machine
+
+
+def test_two_commands_lead_from_an_installed_program_to_nginx_with_a_certificate(machine: Machine) -> None:
+    machine.run("systemctl start nginx")
+    began = time.monotonic()
+    machine.run(SERVICE)
+    said = machine.run("certwright setup nginx web --dns www.example.test")
+    assert time.monotonic() - began < WITHIN_S
+    assert "www.example.test@127.0.0.1:443 presents default/web, valid until" in said
+    assert "certwright runs" in machine.run(SERVICE)
+    assert "write" not in machine.run("certwright setup nginx web")
+    # A renewal reaches nginx by the rule of polkit; the service's user may reload nothing else.
+    machine.run("certwright renew web")
+    eventually(machine, "certwright setup nginx web", "presents default/web")
+    denied = machine.run(
+        "setpriv --reuid=certwright --regid=certwright --clear-groups systemctl stop nginx", status=1
+    )
+    assert "authentication required" in denied
+    machine.run("certwright setup nginx web --remove && certwright setup service --remove")
+    assert (
+        machine.run("ls /etc/nginx/conf.d /etc/systemd/system/certwright* /etc/certwright 2>/dev/null; true")
+        == ""
+    )
+
+
+def eventually(machine: Machine, script: str, text: str) -> None:
+    deadline = time.monotonic() + WITHIN_S
+    while text not in machine.run(f"{script}; true"):
+        assert time.monotonic() < deadline, script
+        time.sleep(0.2)
