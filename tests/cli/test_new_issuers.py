@@ -11,7 +11,7 @@ import msgspec
 import pytest
 import yaml
 
-from certwright.cli.new_issuers import PROVIDERS
+from certwright.cli.dns_providers import PROVIDERS
 from certwright.kube.util.decoders import json_decoder
 from certwright.resources.issuer import IssuerSpec
 from certwright.resources.issuer_rules import validate
@@ -78,7 +78,7 @@ CREDENTIALS: tuple[tuple[str, str, dict[str, Any], dict[str, str]], ...] = (
         {"email": "a@b.org"},
         {"api-key": "k"},
     ),
-    ("digitalocean", "DO_AUTH_TOKEN=t", {}, {"token": "t"}),
+    ("digitalocean", "DO_AUTH_TOKEN=t", {}, {"access-token": "t"}),
     (
         "route53",
         "[default]\naws_access_key_id = AK\naws_secret_access_key = s/+=\nregion = eu-west-1",
@@ -111,7 +111,7 @@ CREDENTIALS: tuple[tuple[str, str, dict[str, Any], dict[str, str]], ...] = (
         "dns_rfc2136_server = 192.0.2.1\ndns_rfc2136_port = 5353\ndns_rfc2136_name = key.\n"
         "dns_rfc2136_secret = c2VjcmV0\ndns_rfc2136_algorithm = HMAC-SHA512",
         {"nameserver": "192.0.2.1:5353", "tsigKeyName": "key", "tsigAlgorithm": "HMACSHA512"},
-        {"secret": "c2VjcmV0"},
+        {"tsig-secret": "c2VjcmV0"},
     ),
     ("lexicon:hetzner", "auth_token: t", {"provider": "hetzner"}, {"auth_token": "t"}),
     ("plugin:mine", "token=t", {"name": "mine"}, {"token": "t"}),

@@ -6,10 +6,11 @@ Source: the documentation of certbot's DNS plugins; acme.sh's wiki, "dnsapi"; ce
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from certwright.cli import dns_providers
 from certwright.cli.importing.files import CannotImport, Challenge, read_json, read_shell, read_text
 
 Values = Mapping[str, str]
@@ -29,24 +30,36 @@ def of_certbot(authenticator: str, settings: Values) -> Challenge:
     path = settings.get(f"dns_{plugin}_credentials", "")
     if plugin == "google" and path:
         return _google(Path(path))
-    if plugin not in _PROVIDERS or not path:
+    kind = dns_providers.SPELLINGS.get(plugin)
+    if kind is None or not path:
         return _unknown(f"certbot's plugin {authenticator}")
-    prefix = f"dns_{plugin}_"
     lines = [line.partition("=") for line in read_text(Path(path)).splitlines() if not line.startswith("#")]
-    values = {key.strip().removeprefix(prefix): value.strip() for key, _, value in lines}
-    return _PROVIDERS[plugin](values) or _incomplete(path)
+    return _challenge(kind, {key.strip(): value.strip() for key, _, value in lines}) or _incomplete(path)
 
 
 def of_acme_sh(script: str, saved: Values) -> Challenge:
     """The solver for a script of `dnsapi`, with the variables that acme.sh has saved."""
-    names = _SCRIPTS.get(script)
     if script == "dns_nsupdate":
         return _nsupdate(saved)
-    if names is None:
+    kind = _SCRIPTS.get(script)
+    if kind is None:
         return _unknown(f"acme.sh's {script}")
-    provider, variables = names
-    values = {ours: saved.get(f"SAVED_{theirs}", "") for theirs, ours in variables.items()}
-    return _PROVIDERS[provider](values) or _incomplete("account.conf")
+    values = {
+        name.removeprefix("SAVED_"): value for name, value in saved.items() if name.startswith("SAVED_")
+    }
+    return _challenge(kind, values) or _incomplete("account.conf")
+
+
+def _challenge(kind: str, values: Values) -> Challenge | None:
+    """The solver of that provider; None without complete credentials."""
+    known = dns_providers.satisfied(kind, values)
+    if not known:
+        return None
+    if kind == "rfc2136":
+        # The defaults of certbot's plugin.
+        known = {"port": "53", "algorithm": "HMAC-MD5", **known}
+    settings, entries = dns_providers.settings_of(kind, known)
+    return _dns(kind, settings, **entries)
 
 
 def _dns(provider: str, settings: dict[str, Any], **credentials: tuple[str, str]) -> Challenge:
@@ -54,62 +67,11 @@ def _dns(provider: str, settings: dict[str, Any], **credentials: tuple[str, str]
     return Challenge(solver={"dns01": {provider: settings}}, credentials=encoded)
 
 
-def _cloudflare(values: Values) -> Challenge | None:
-    if token := values.get("api_token"):
-        return _dns("cloudflare", {}, apiTokenSecretRef=("api-token", token))
-    if values.get("email") and (key := values.get("api_key")):
-        return _dns("cloudflare", {"email": values["email"]}, apiKeySecretRef=("api-key", key))
-    return None
-
-
-def _digitalocean(values: Values) -> Challenge | None:
-    token = values.get("token")
-    return _dns("digitalocean", {}, tokenSecretRef=("access-token", token)) if token else None
-
-
-def _route53(values: Values) -> Challenge | None:
-    key, secret = values.get("access_key_id"), values.get("secret_access_key")
-    if not key or not secret:
-        return None
-    return _dns("route53", {"accessKeyID": key}, secretAccessKeySecretRef=("secret-access-key", secret))
-
-
-def _powerdns(values: Values) -> Challenge | None:
-    host, token = values.get("host"), values.get("token")
-    if not host or not token:
-        return None
-    server = {"serverID": values["server_id"]} if values.get("server_id") else {}
-    return _dns("powerDNS", {"host": host, **server}, apiKeySecretRef=("api-key", token))
-
-
-def _rfc2136(values: Values) -> Challenge | None:
-    server, name, secret = (values.get(key, "") for key in ("server", "name", "secret"))
-    if not server or not name or not secret:
-        return None
-    algorithm = values.get("algorithm", "HMAC-MD5").upper().replace("-", "").removesuffix(".")
-    settings = {
-        "nameserver": f"{server}:{values.get('port', '53')}",
-        "tsigKeyName": name.rstrip("."),
-        "tsigAlgorithm": algorithm,
-    }
-    return _dns("rfc2136", settings, tsigSecretSecretRef=("tsig-secret", secret))
-
-
-_PROVIDERS: Final[Mapping[str, Callable[[Values], Challenge | None]]] = {
-    "cloudflare": _cloudflare,
-    "digitalocean": _digitalocean,
-    "route53": _route53,
-    "powerdns": _powerdns,
-    "rfc2136": _rfc2136,
-}
-_SCRIPTS: Final[Mapping[str, tuple[str, Mapping[str, str]]]] = {
-    "dns_cf": ("cloudflare", {"CF_Token": "api_token", "CF_Key": "api_key", "CF_Email": "email"}),
-    "dns_dgon": ("digitalocean", {"DO_API_KEY": "token"}),
-    "dns_aws": (
-        "route53",
-        {"AWS_ACCESS_KEY_ID": "access_key_id", "AWS_SECRET_ACCESS_KEY": "secret_access_key"},
-    ),
-    "dns_pdns": ("powerdns", {"PDNS_Url": "host", "PDNS_Token": "token", "PDNS_ServerId": "server_id"}),
+_SCRIPTS: Final = {
+    "dns_aws": "route53",
+    "dns_cf": "cloudflare",
+    "dns_dgon": "digitalocean",
+    "dns_pdns": "powerDNS",
 }
 
 
@@ -130,7 +92,7 @@ def _nsupdate(saved: Values) -> Challenge:
     if match is None or not server:
         return _incomplete(path or "account.conf")
     port = saved.get("SAVED_NSUPDATE_SERVER_PORT") or "53"
-    return _rfc2136({"server": server, "port": port, **match.groupdict()}) or _incomplete(path)
+    return _challenge("rfc2136", {"server": server, "port": port, **match.groupdict()}) or _incomplete(path)
 
 
 def _unknown(what: str) -> Challenge:
