@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 
+import msgspec
 import pytest
 
 from certwright.controllers.manager import Controllers
@@ -171,3 +172,23 @@ async def test_options_that_make_no_sense_are_told_before_the_lease_is_there(wor
             make=lambda client, _: Controllers(client, world.clock, Inline(), Settings(enabled="no-such")),
             tasks=TaskSet(),
         )
+
+
+async def test_other_settings_start_with_new_caches_unless_they_are_wrong_or_it_is_closed(
+    world: World,
+) -> None:
+    controllers = await world.start_controllers()
+    followed = sorted(informers())
+    before = controllers.wiring
+    with pytest.raises(ValueError, match="no-such"):
+        await controllers.reload(Settings(enabled="no-such"))
+    assert controllers.wiring is before
+    await controllers.reload(msgspec.structs.replace(before.settings, issuer_attempts_per_hour=3))
+    await world.settle()
+    assert controllers.synced
+    assert controllers.wiring.settings.issuer_attempts_per_hour == 3
+    assert sorted(informers()) == followed
+    await asyncio.gather(controllers.reload(before.settings), controllers.close())
+    await controllers.reload(before.settings)
+    await world.settle()
+    assert informers() == []

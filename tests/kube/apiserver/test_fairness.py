@@ -8,6 +8,7 @@ from collections import Counter
 from itertools import pairwise
 
 import pytest
+from msgspec import structs
 
 from certwright.kube.api.errors import TooManyRequests
 from certwright.kube.apiserver.auth.authentication import StaticTokens
@@ -189,6 +190,21 @@ async def test_without_priority_and_fairness_two_bounds_hold_for_all_together(st
     store.flows.set()
     answers = await asyncio.gather(admin, *asked)
     assert Counter(answer.status for answer in answers) == {200: 4, 429: 2}
+
+
+async def test_other_limits_hold_for_requests_that_come_afterwards(start_api: StartApi) -> None:
+    in_flight = InFlight(max_requests=1, max_mutating_requests=1, priority_and_fairness=False)
+    api, store = await stuck(start_api, in_flight)
+    first = ask(api, "polite", A_SECRET)
+    await until(lambda: store.reading == 1)
+    assert (await ask(api, "greedy", A_SECRET)).status == 429
+    api.server.use_limits(structs.replace(in_flight, max_requests=2))
+    asked = [ask(api, "greedy", A_SECRET) for _ in range(3)]
+    await until(lambda: store.reading == 3)
+    store.flows.set()
+    assert sorted([(await task).status for task in asked]) == [200, 200, 429]
+    assert (await first).status == 200
+    assert all(level.in_use == 0 for level in levels(api))
 
 
 async def test_a_turn_of_the_loop_belongs_to_no_user_alone(start_api: StartApi) -> None:
