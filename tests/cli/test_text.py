@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 from datetime import UTC, datetime, timedelta
@@ -12,7 +13,7 @@ import pytest
 
 from certwright.cli import errors, format
 from certwright.cli.commands.get import with_dates
-from certwright.cli.format import ServerTable, aligned, cell_text, lines_of
+from certwright.cli.format import ServerTable, aligned, cell_text, lines_of, table
 
 TABLE: dict[str, Any] = {
     "columnDefinitions": [
@@ -134,7 +135,9 @@ _CONSTANT = {
     "encryption.py",
     "errors.py",
 }
-_EXACT += r"|visible\("
+_EXACT += r"|visible\(|get_help\(\)"
+# Lines of a table, and one with a colour: made visible before.
+_EXACT += r"|click\.echo\(line\)$|click\.style\("
 
 HOSTILE = "a\x1b[31m\x9b0m\u202eb\r\x07"
 SHOWN = r"a\u001b[31m\u009b0m\u202eb\u000d\u0007"
@@ -163,3 +166,47 @@ def test_commands_print_text_through_echo() -> None:
         if "click.echo(" in line and not re.search(_EXACT, line)
     ]
     assert wrong == []
+
+
+TITLES = ("NAME", "READY", "MESSAGE")
+ROWS = [("web", "True", "It is valid until the end of all days, and longer still"), ("api", "False", "no")]
+
+
+class _Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def _on_a_terminal(monkeypatch: pytest.MonkeyPatch, columns: int) -> list[str]:
+    with monkeypatch.context() as patched:
+        patched.setattr("sys.stdout", _Terminal())
+        patched.setenv("COLUMNS", str(columns))
+        return table(TITLES, ROWS)[0]
+
+
+def test_a_table_fits_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    lines = _on_a_terminal(monkeypatch, 50)
+    assert max(map(len, lines)) <= 50
+    assert lines[1:3] == [
+        "web    True    It is valid until the end of all",
+        "               days, and longer still",
+    ]
+    assert len(_on_a_terminal(monkeypatch, 200)) == 3
+    wide = [("certificate-with-a-long-name", "issuer-with-a-long-name", "True")]
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setattr("sys.stdout", _Terminal())
+    (line,) = table(("NAME", "ISSUER", "READY"), wide, headers=False)[0]
+    assert (len(line), line.count("…")) == (40, 2)
+
+
+def test_states_have_colours_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    assert "\x1b[32mTrue" in _on_a_terminal(monkeypatch, 200)[1]
+    assert "\x1b[31mFalse" in _on_a_terminal(monkeypatch, 200)[2]
+    for name, value in (("NO_COLOR", "1"), ("TERM", "dumb")):
+        with monkeypatch.context() as patched:
+            patched.setenv(name, value)
+            assert "\x1b" not in "".join(_on_a_terminal(monkeypatch, 200))
+    assert "\x1b" not in "".join(table(TITLES, ROWS)[0])

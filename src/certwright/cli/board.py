@@ -11,8 +11,7 @@ from typing import IO, Protocol
 import click
 
 from certwright.cli.diagnosis import Diagnosis
-from certwright.cli.errors import report
-from certwright.cli.format import is_coloured
+from certwright.cli.errors import is_coloured, report
 from certwright.kube.util.encoding import visible
 
 _LEAVE_LINES = 4

@@ -9,6 +9,8 @@ click.ClickException
 from __future__ import annotations
 
 import logging
+import os
+import sys
 from collections.abc import Callable
 from contextvars import ContextVar
 from typing import IO, Any
@@ -26,6 +28,17 @@ def print_as(log_line: LogLine | None) -> None:
     on; None: as plain sentences."""
     global _log_line
     _log_line = log_line
+
+
+def is_coloured(stream: IO[str] | None = None) -> bool:
+    """Whether to colour what goes to the stream, by default standard output: a terminal that has colours.
+
+    Source: no-color.org.
+    """
+    stream = stream or sys.stdout
+    if stream is None or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        return False
+    return stream.isatty()
 
 
 class Failed(click.ClickException):
@@ -53,8 +66,13 @@ def report(sentence: str, *, err: bool = False) -> None:
 
 def report_error(sentence: str, *, file: IO[Any] | None = None) -> None:
     """Print one sentence on standard error, in the format of all errors."""
-    line = _log_line(logging.ERROR, sentence) if _log_line else f"error: {visible(sentence)}"
+    mark = _mark("error:", "red")
+    line = _log_line(logging.ERROR, sentence) if _log_line else f"{mark} {visible(sentence)}"
     click.echo(line, err=True, file=file)
+
+
+def _mark(word: str, colour: str) -> str:
+    return click.style(word, fg=colour, bold=True) if is_coloured(sys.stderr) else word
 
 
 warning_source: ContextVar[str] = ContextVar("warning_source", default="")
@@ -65,5 +83,6 @@ def report_warning(sentence: str) -> None:
     """Print one sentence on standard error about something that did not stop the command."""
     if source := warning_source.get():
         sentence = f"{source}: {sentence}"
-    line = _log_line(logging.WARNING, sentence) if _log_line else f"warning: {visible(sentence)}"
+    mark = _mark("warning:", "yellow")
+    line = _log_line(logging.WARNING, sentence) if _log_line else f"{mark} {visible(sentence)}"
     click.echo(line, err=True)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import os
+import shutil
 import sys
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import IO, Any
+from typing import Any, Final
 
 import click
 import msgspec
 
 from certwright.cli import lazy
+from certwright.cli.errors import is_coloured
 from certwright.kube.api.kinds import AnyKind
 from certwright.kube.util.encoding import visible
 
@@ -26,17 +28,6 @@ def echo_lines(lines: Iterable[str]) -> None:
     """Print each text in one line: a line break in a field must not forge one."""
     for line in lines:
         echo(line.replace("\n", "\\n"))
-
-
-def is_coloured(stream: IO[str] | None = None) -> bool:
-    """Whether to colour what goes to the stream, by default standard output: a terminal that has colours.
-
-    Source: no-color.org.
-    """
-    stream = stream or sys.stdout
-    if stream is None or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
-        return False
-    return stream.isatty()
 
 
 class StatusView(msgspec.Struct, frozen=True):
@@ -147,6 +138,19 @@ TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 """The Accept header for a Table (Kubernetes API concepts, "Receiving resources as Tables")."""
 
 
+# Columns of a terminal that a column shrinks to at most, and the last, whose text is wrapped.
+_NARROWEST: Final = 10
+_NARROWEST_LAST: Final = 24
+_FEW_DAYS: Final = 7
+_STATES: Final = ("READY", "STATE", "DELIVERED", "DEPLOYED", "APPROVED", "TYPE", "DAYS LEFT")
+"""Titles of the columns with states, which have colours."""
+_COLOURS: Final = {
+    **dict.fromkeys(("True", "yes", "valid", "ready"), "green"),
+    **dict.fromkeys(("Unknown", "pending", "processing", "Warning"), "yellow"),
+    **dict.fromkeys(("False", "NO", "invalid", "errored", "expired", "EXPIRED"), "red"),
+}
+
+
 def aligned(rows: Iterable[Sequence[str]], *, at_least: Sequence[int] = ()) -> tuple[list[str], list[int]]:
     """The rows as lines, each column as wide as its widest cell, and those widths.
 
@@ -156,14 +160,99 @@ def aligned(rows: Iterable[Sequence[str]], *, at_least: Sequence[int] = ()) -> t
     cells = [[visible(text).replace("\n", "\\n") for text in row] for row in rows]
     if not cells:
         return [], list(at_least)
-    least = [*at_least, *[0] * len(cells[0])]
-    widths = [max(least[i], *(len(row[i]) for row in cells)) for i in range(len(cells[0]))]
+    widths = _widths(cells, at_least)
     return [_line(row, widths) for row in cells], widths
 
 
 def lines_of(rows: Iterable[Sequence[str]]) -> list[str]:
     """The rows as aligned lines."""
     return aligned(rows)[0]
+
+
+def table(
+    titles: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    headers: bool = True,
+    at_least: Sequence[int] = (),
+    indent: int = 0,
+) -> tuple[list[str], list[int]]:
+    """As `aligned`, with the titles as first row, but on a terminal as wide as that and with colours: long
+    cells are cut (`…`), and the text of the last column is wrapped. `indent`: of the lines, in columns."""
+    cells = [[visible(text).replace("\n", "\\n") for text in row] for row in rows]
+    first = [list(titles)] if headers else []
+    if not first and not cells:
+        return [], list(at_least)
+    widths = _widths(first + cells, at_least)
+    if sys.stdout is not None and sys.stdout.isatty():
+        widths = _fitted(widths, shutil.get_terminal_size().columns - indent)
+    states = [title in _STATES for title in titles] if is_coloured() else []
+    lines = [line for row in first for line in _wrapped(row, widths, [])]
+    return lines + [line for row in cells for line in _wrapped(row, widths, states)], widths
+
+
+def print_table(titles: Sequence[str], rows: Iterable[Sequence[str]], *, headers: bool = True) -> None:
+    """Print a `table`."""
+    print_lines(table(titles, rows, headers=headers)[0])
+
+
+def print_lines(lines: Iterable[str]) -> None:
+    """Print lines of a `table`, whose colours stay."""
+    for line in lines:
+        click.echo(line)
+
+
+def echo_coloured(line: str, colour: str) -> None:
+    """As `echo_lines` of one line, in that colour where there are colours."""
+    text = visible(line).replace("\n", "\\n")
+    click.echo(click.style(text, fg=colour) if is_coloured() else text)
+
+
+def _widths(cells: Sequence[Sequence[str]], at_least: Sequence[int]) -> list[int]:
+    least = [*at_least, *[0] * len(cells[0])]
+    return [max(least[i], *(len(row[i]) for row in cells)) for i in range(len(cells[0]))]
+
+
+def _fitted(widths: Sequence[int], room: int) -> list[int]:
+    """The widths that fit into the room: the widest columns shrink, and the last, which is wrapped, first."""
+    fitted = list(widths)
+    excess = sum(widths) + len(_GAP) * (len(widths) - 1) - room
+    last = len(widths) - 1
+    if excess > 0 and fitted[last] > _NARROWEST_LAST:
+        fitted[last] = max(_NARROWEST_LAST, fitted[last] - excess)
+        excess -= widths[last] - fitted[last]
+    while excess > 0 and (widest := max(fitted[:last], default=0)) > _NARROWEST:
+        # Of several the rightmost: names are on the left.
+        place = max(i for i in range(last) if fitted[i] == widest)
+        fitted[place] -= 1
+        excess -= 1
+    return fitted
+
+
+def _wrapped(row: Sequence[str], widths: Sequence[int], states: Sequence[bool]) -> list[str]:
+    """The lines of one row of a table."""
+    cut = [
+        text if len(text) <= width else f"{text[: width - 1]}…"
+        for text, width in zip(row, widths, strict=True)
+    ]
+    last = [row[-1]]
+    if len(row[-1]) > widths[-1]:
+        last = textwrap.wrap(row[-1], widths[-1], break_on_hyphens=False)
+    head = [text.ljust(width) for text, width in zip(cut, widths, strict=True)][:-1]
+    for i, is_state in enumerate(states[: len(head)]):
+        colour = _colour(row[i]) if is_state else None
+        head[i] = click.style(head[i], fg=colour) if colour else head[i]
+    if states and states[-1] and (colour := _colour(row[-1])):
+        last = [click.style(text, fg=colour) for text in last]
+    before = "".join(f"{text}{_GAP}" for text in head)
+    room = " " * sum(width + len(_GAP) for width in widths[:-1])
+    return [f"{before}{last[0]}".rstrip(), *(f"{room}{text}".rstrip() for text in last[1:])]
+
+
+def _colour(text: str) -> str | None:
+    if text.isdecimal():
+        return "yellow" if int(text) <= _FEW_DAYS else None
+    return _COLOURS.get(text)
 
 
 def _line(row: Sequence[str], widths: Sequence[int]) -> str:

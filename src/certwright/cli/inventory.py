@@ -25,7 +25,7 @@ from msgspec.structs import replace
 from certwright.cli import related
 from certwright.cli.diagnosis import issuer_ref
 from certwright.cli.errors import report_warning
-from certwright.cli.format import at, lines_of, parse_time, sentence
+from certwright.cli.format import at, parse_time, print_table, sentence
 from certwright.kit import exposition
 from certwright.kit.tls_scan import ScanFailed, TlsAddress, presented_certificate
 from certwright.kube.api.core import SECRETS, Secret
@@ -380,17 +380,20 @@ KEYS: Final = (
     "problem",
 )
 """The keys of a record in JSON and YAML, and the columns of CSV."""
-_HEADER = ("SOURCE", "NAME", "ISSUER", "NOT AFTER", "DAYS LEFT", "RENEWS AT", "SERVED AT")
+HEADER: Final = ("SOURCE", "NAME", "ISSUER", "NOT AFTER", "DAYS LEFT", "RENEWS AT", "SERVED AT")
 _EXPIRY = "certwright_inventory_expiration_timestamp_seconds"
 _READABLE = "certwright_inventory_readable"
 # A spreadsheet takes a cell that begins with one of these for a formula (OWASP, "CSV Injection").
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
-def render(records: Sequence[Record], now: datetime, output: str | None) -> str:
-    """The records in one of `FORMATS`, or as a table; ends without a newline."""
-    if output is None:
-        return "\n".join(lines_of([_HEADER, *(_cells(record, now) for record in records)]))
+def show(records: Sequence[Record], now: datetime, *, headers: bool = True) -> None:
+    """Print the records as a table."""
+    print_table(HEADER, [_cells(record, now) for record in records], headers=headers)
+
+
+def render(records: Sequence[Record], now: datetime, output: str) -> str:
+    """The records in one of `FORMATS`; ends without a newline."""
     if output == "prometheus":
         return _prometheus(records)
     content = [as_json(record, now) for record in records]
@@ -426,8 +429,12 @@ def _time(moment: datetime | None) -> str | None:
 
 
 def _cells(record: Record, now: datetime) -> list[str]:
-    days = record.days_left(now)
-    left = "-" if days is None else "EXPIRED" if days < 0 else str(days)
+    left = "-"
+    if record.not_after is not None:
+        # Rounded, as `status` has it.
+        left = (
+            "EXPIRED" if record.not_after <= now else str(round((record.not_after - now) / timedelta(days=1)))
+        )
     return [
         record.source.value,
         one_line(record.place),

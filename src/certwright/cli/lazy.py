@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from certwright.kube.util import jsonpath as jsonpath
 
 _MODULES = {
+    "access": "certwright.cli.access",
     "api_errors": "certwright.kube.api.errors",
     "app": "certwright.app",
     "certificate": "certwright.resources.certificate",
@@ -33,8 +34,10 @@ _MODULES = {
     "jsonpath": "certwright.kube.util.jsonpath",
     "jsonpath_template": "certwright.cli.jsonpath_template",
     "logs": "certwright.kit.logs",
+    "options": "certwright.cli.options",
     "outgoing": "certwright.kit.outgoing",
     "acme_commands": "certwright.app.acme_commands",
+    "resource_args": "certwright.cli.resource_args",
     "solver": "certwright.resources.solver",
     "sources": "certwright.kube.api.manifests",
     "tls_scan": "certwright.kit.tls_scan",

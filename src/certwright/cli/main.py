@@ -164,14 +164,15 @@ class Program(click.Group):
             if name in _AHEAD or (word.startswith("-n") and not word.startswith("--")):
                 ahead.append(word)
                 if _AHEAD.get(word):
-                    if not rest:
+                    if not rest and not ctx.resilient_parsing:
                         raise click.UsageError(f"option `{word}` needs a value", ctx)
-                    ahead.append(rest.pop(0))
+                    ahead += rest[:1]
+                    del rest[:1]
             else:
                 own.append(word)
         if not ahead:
             return args
-        if not rest:
+        if not rest and not ctx.resilient_parsing:
             raise click.UsageError("name a command behind the options; `certwright --help` lists all", ctx)
         command: click.Command | None = self
         place = 0

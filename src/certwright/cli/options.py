@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from certwright.cli import lazy
+from certwright.cli import completion, lazy
 from certwright.cli.flags import Decorator, flag, flag_options, seconds, single
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ class ServerOptions:
         "The namespace; without it the kubeconfig's, or else `default`.",
         metavar="NS",
         parse=_not_empty,
+        shell_complete=completion.namespaces,
     )
 
 
@@ -62,6 +63,14 @@ selector_option = click.option(
     help="Only objects whose labels match, e.g. `app=web,tier!=test`.",
 )
 """Adds `-l/--selector` as `selector: str`."""
+
+no_headers_option = click.option("--no-headers", is_flag=True, help="Print a table without its first line.")
+"""Adds `--no-headers` as `no_headers: bool`."""
+
+
+def json_option(text: str = "As JSON or YAML instead of text.") -> Decorator:
+    """Add `-o json|yaml` as `output: str | None`."""
+    return click.option("-o", "--output", type=click.Choice(["json", "yaml"]), help=text)
 
 
 def cluster_namespace_option(

@@ -64,9 +64,8 @@ def conditions(obj: Json, now: datetime) -> list[str]:
     items = (obj.get("status") or {}).get("conditions") or []
     if not items:
         return []
-    return lines_of(
-        [("TYPE", "STATUS", "REASON", "SINCE", "MESSAGE"), *(_condition(item, now) for item in items)]
-    )
+    titles = ("TYPE", "STATUS", "REASON", "SINCE", "MESSAGE")
+    return lines_of([titles, *(_condition(item, now) for item in items)])
 
 
 def _condition(item: Json, now: datetime) -> tuple[str, ...]:

@@ -8,6 +8,8 @@ import click
 from click.shell_completion import get_completion_class
 
 from certwright import __version__
+from certwright.cli.format import print_content
+from certwright.cli.options import json_option
 from certwright.kube.api.yaml_codec import write_yaml
 from certwright.resources.crds import custom_resource_definitions
 
@@ -67,11 +69,16 @@ def completion(context: click.Context, /, *, shell: str) -> None:
 
 
 @click.command(short_help="Print the version.")
-def version() -> None:
+@json_option()
+def version(*, output: str | None) -> None:
     """Print the version of certwright, and of the Python it runs on.
 
     \b
     Example:
       certwright version
     """
-    click.echo(f"certwright {__version__} (Python {platform.python_version()}, {platform.system()})")
+    python, system = platform.python_version(), platform.system()
+    if output is not None:
+        print_content({"certwright": __version__, "python": python, "system": system}, output)
+    else:
+        click.echo(f"certwright {__version__} (Python {python}, {system})")

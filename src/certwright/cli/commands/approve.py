@@ -8,6 +8,7 @@ from typing import Any
 import click
 import msgspec
 
+from certwright.cli import completion
 from certwright.cli.access import Session, session
 from certwright.cli.diagnosis import is_true
 from certwright.cli.errors import AlreadyReported, report_error
@@ -82,7 +83,13 @@ async def _decide(here: Session, name: str, decision: Decision) -> bool:
 
 
 @click.command(short_help="Allow certificate requests to be signed.")
-@click.argument("names", nargs=-1, required=True, metavar="REQUEST…")
+@click.argument(
+    "names",
+    nargs=-1,
+    required=True,
+    metavar="REQUEST…",
+    shell_complete=completion.names_of("certificaterequests"),
+)
 @decision_options("approved")
 @namespaced_server_options
 @asynchronous
@@ -101,7 +108,13 @@ async def command(*, server: ServerOptions, names: tuple[str, ...], reason: str,
 
 
 @click.command(short_help="Forbid certificate requests to be signed.")
-@click.argument("names", nargs=-1, required=True, metavar="REQUEST…")
+@click.argument(
+    "names",
+    nargs=-1,
+    required=True,
+    metavar="REQUEST…",
+    shell_complete=completion.names_of("certificaterequests"),
+)
 @decision_options("denied")
 @namespaced_server_options
 @asynchronous

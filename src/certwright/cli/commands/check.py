@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from datetime import timedelta
 from pathlib import Path
 
 import click
 
-from certwright.cli import acme_flags, lazy
+from certwright.cli import acme_flags, completion, lazy
 from certwright.cli.access import USER_AGENT, session
-from certwright.cli.errors import AlreadyReported, Failed, report_error
+from certwright.cli.errors import AlreadyReported, Failed, report, report_error
 from certwright.cli.flags import flag_options
-from certwright.cli.format import echo
+from certwright.cli.format import echo, print_content
 from certwright.cli.options import (
     Folder,
     ServerOptions,
     asynchronous,
     cluster_namespace_option,
+    json_option,
     namespaced_server_options,
     server_options,
     timeout_option,
@@ -115,9 +117,10 @@ async def api(*, server: ServerOptions, timeout_s: float) -> None:
 
 
 @command.command("switch", short_help="What works, changes or stops if certwright takes over a cluster.")
+@json_option()
 @server_options
 @asynchronous
-async def switch(*, server: ServerOptions) -> None:
+async def switch(*, server: ServerOptions, output: str | None) -> None:
     """Read a cluster that runs cert-manager, and list what will work, change or stop with certwright.
 
     Nothing is written. Secrets are not read. docs/takeover.md describes how to switch, and back.
@@ -127,17 +130,24 @@ async def switch(*, server: ServerOptions) -> None:
     \b
     Example:
       certwright check switch --kubeconfig cluster.yaml
+      certwright check switch --kubeconfig cluster.yaml -o json
     """
     async with session(server) as here:
         results = findings(await read(here.client))
-    for finding in results:
-        echo(f"{_MARKS[finding.verdict]:<8}{finding.about}: {finding.text}")
+    if output is not None:
+        print_content([finding._asdict() for finding in results], output)
+    else:
+        for finding in results:
+            echo(f"{_MARKS[finding.verdict]:<8}{finding.about}: {finding.text}")
+        counts = Counter(finding.verdict for finding in results)
+        words = (f"{counts[verdict]} {verdict}" for verdict in ("stops", "unread", "changes", "works"))
+        report(", ".join(words), err=True)
     if any(finding.verdict in ("stops", "unread") for finding in results):
         raise AlreadyReported
 
 
 @command.command("solver", short_help="Add and remove a challenge response for a name.")
-@click.argument("issuer")
+@click.argument("issuer", shell_complete=completion.names_of("issuers", "clusterissuers"))
 @click.argument("name", metavar="NAME")
 @click.option(
     "--kind",

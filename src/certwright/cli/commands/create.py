@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from certwright.cli import new_issuers, related
+from certwright.cli import completion, new_issuers, related
 from certwright.cli.access import Session, session
 from certwright.cli.commands import wait as waiting
 from certwright.cli.diagnosis import OUR_GROUP, SETS_GROUP, diagnose
@@ -48,7 +48,13 @@ class NewCertificate:
     common_name: str | None = flag(
         "--common-name", "The common name of the subject; without it none.", metavar="TEXT"
     )
-    issuer: str = flag("--issuer", "The issuer that signs.", metavar="NAME", required=True)
+    issuer: str = flag(
+        "--issuer",
+        "The issuer that signs.",
+        metavar="NAME",
+        required=True,
+        shell_complete=completion.names_of("issuers", "clusterissuers"),
+    )
     kind: str | None = flag(
         "--kind",
         "Issuer, ClusterIssuer, IssuerSet or ClusterIssuerSet; without it Issuer, or ClusterIssuer where "

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from certwright.cli import completion
 from certwright.cli.access import Session, session
 from certwright.cli.applier import Refused, check_name, refuse_at, what, where
 from certwright.cli.bulk import Order, Tally, each_in_order, follow
@@ -44,7 +45,7 @@ class Deletion:
 
 
 @click.command(short_help="Delete objects.")
-@click.argument("words", nargs=-1, metavar="[KIND NAME…]")
+@click.argument("words", nargs=-1, metavar="[KIND NAME…]", shell_complete=completion.objects())
 @file_option(required=False)
 @selector_option
 @click.option("--all", "everything", is_flag=True, help="All objects of the kind in the namespace.")

@@ -11,7 +11,7 @@ from typing import Any
 import click
 from msgspec.structs import replace
 
-from certwright.cli import related, sections
+from certwright.cli import completion, related, sections
 from certwright.cli.access import Session, session
 from certwright.cli.diagnosis import OUR_GROUP, Around, diagnose
 from certwright.cli.errors import AlreadyReported, report_error
@@ -32,7 +32,7 @@ _APART = ("apiVersion", "kind", "metadata", "status", "data", "stringData", "bin
 
 
 @click.command(short_help="Show one object in full, with its conditions and events.")
-@click.argument("words", nargs=-1, required=True, metavar="KIND [NAME]…")
+@click.argument("words", nargs=-1, required=True, metavar="KIND [NAME]…", shell_complete=completion.objects())
 @selector_option
 @all_namespaces_option
 @namespaced_server_options

@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from certwright.cli import completion
 from certwright.cli.access import Session, session
 from certwright.cli.applier import three_way_patch
 from certwright.cli.errors import Failed
@@ -33,7 +34,7 @@ _IDENTITY = ("apiVersion", "kind")
 
 
 @click.command(short_help="Change an object in an editor.")
-@click.argument("words", nargs=-1, required=True, metavar="KIND NAME")
+@click.argument("words", nargs=-1, required=True, metavar="KIND NAME", shell_complete=completion.objects())
 @namespaced_server_options
 @asynchronous
 async def command(*, server: ServerOptions, words: tuple[str, ...]) -> None:

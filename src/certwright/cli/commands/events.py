@@ -7,13 +7,16 @@ from typing import Any
 
 import click
 
+from certwright.cli import completion
 from certwright.cli.access import Session, session
-from certwright.cli.format import age, echo, echo_lines, lines_of, parse_time, sentence
+from certwright.cli.format import age, echo, parse_time, print_content, print_table, sentence
 from certwright.cli.options import (
     ServerOptions,
     all_namespaces_option,
     asynchronous,
+    json_option,
     namespaced_server_options,
+    no_headers_option,
 )
 from certwright.cli.related import EVENTS, last_seen
 from certwright.cli.resource_args import Target, resolve
@@ -22,11 +25,20 @@ Json = dict[str, Any]
 
 
 @click.command(short_help="List events, oldest first.")
-@click.argument("words", nargs=-1, metavar="[KIND/NAME]")
+@click.argument("words", nargs=-1, metavar="[KIND/NAME]", shell_complete=completion.objects())
+@json_option("As a List in JSON or YAML instead of a table.")
+@no_headers_option
 @all_namespaces_option
 @namespaced_server_options
 @asynchronous
-async def command(*, server: ServerOptions, words: tuple[str, ...], all_namespaces: bool) -> None:
+async def command(
+    *,
+    server: ServerOptions,
+    words: tuple[str, ...],
+    output: str | None,
+    no_headers: bool,
+    all_namespaces: bool,
+) -> None:
     """List the events of a namespace, or about one object, oldest first.
 
     Events about deleted objects are included, until the server removes them.
@@ -36,13 +48,17 @@ async def command(*, server: ServerOptions, words: tuple[str, ...], all_namespac
       certwright events
       certwright events certificate/web
       certwright events -A
+      certwright events -A -o json
     """
     async with session(server) as here:
         namespace = "" if all_namespaces else here.namespace
         target = await _target(here, words, all_namespaces=all_namespaces)
         events = await _events(here, namespace, target)
+    if output is not None:
+        print_content({"apiVersion": "v1", "kind": "List", "metadata": {}, "items": events}, output)
+        return
     if events:
-        echo_lines(_table(events, datetime.now(UTC), namespaces=all_namespaces))
+        _print(events, datetime.now(UTC), namespaces=all_namespaces, headers=not no_headers)
         return
     about = f" about {'/'.join(words)}" if words else ""
     place = f" in namespace {namespace} (-A searches all)" if namespace else ""
@@ -68,13 +84,14 @@ async def _events(here: Session, namespace: str, target: Target | None) -> list[
     return sorted(listing.items, key=last_seen)
 
 
-def _table(events: list[Json], now: datetime, *, namespaces: bool) -> list[str]:
-    header = ("LAST SEEN", "TYPE", "REASON", "OBJECT", "MESSAGE")
-    rows = [header, *(_row(event, now) for event in events)]
+def _print(events: list[Json], now: datetime, *, namespaces: bool, headers: bool) -> None:
+    titles = ["LAST SEEN", "TYPE", "REASON", "OBJECT", "MESSAGE"]
+    rows = [_row(event, now) for event in events]
     if namespaces:
-        spaces = ["NAMESPACE", *(event["metadata"].get("namespace", "") for event in events)]
+        titles.insert(0, "NAMESPACE")
+        spaces = [str(event["metadata"].get("namespace", "")) for event in events]
         rows = [(space, *row) for space, row in zip(spaces, rows, strict=True)]
-    return lines_of(rows)
+    print_table(titles, rows, headers=headers)
 
 
 def _row(event: Json, now: datetime) -> tuple[str, ...]:

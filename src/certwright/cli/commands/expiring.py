@@ -17,7 +17,7 @@ from certwright.cli.access import choose, session
 from certwright.cli.errors import AlreadyReported, Failed, report_error, report_warning
 from certwright.cli.flags import flag, flag_options, repeated, seconds
 from certwright.cli.format import echo, sentence
-from certwright.cli.options import ServerOptions, asynchronous, namespaced_server_options
+from certwright.cli.options import ServerOptions, asynchronous, namespaced_server_options, no_headers_option
 from certwright.kube.api.errors import Forbidden
 from certwright.kube.util.durations import parse_duration
 
@@ -93,6 +93,7 @@ class Elsewhere:
     type=click.Choice(("json", "yaml", "csv", "prometheus")),
     help="As JSON, YAML, CSV or Prometheus metrics; without it a table.",
 )
+@no_headers_option
 @click.option(
     "-A",
     "--all-namespaces",
@@ -107,6 +108,7 @@ async def command(
     within: timedelta | None,
     elsewhere: Elsewhere,
     output: str | None,
+    no_headers: bool,
     all_namespaces: bool,
 ) -> None:
     """List certificates by expiry, soonest first.
@@ -140,8 +142,10 @@ async def command(
     listed = [] if elsewhere.only_scanned else known
     records = lazy.inventory.linked([*listed, *files.records, *hosts])
     chosen = lazy.inventory.soonest_first(records, now, within)
-    if chosen or output is not None:
+    if output is not None:
         echo(lazy.inventory.render(chosen, now, output))
+    elif chosen:
+        lazy.inventory.show(chosen, now, headers=not no_headers)
     else:
         echo("no certificate was found" if within is None else "no certificate expires in that time")
     for record in known:

@@ -12,15 +12,16 @@ import click
 import msgspec
 from msgspec.structs import replace
 
-from certwright.cli import lazy
+from certwright.cli import completion, lazy
 from certwright.cli.access import Session, session
 from certwright.cli.errors import AlreadyReported, report_error
-from certwright.cli.format import TABLE, ServerTable, aligned, echo, print_content, reference
+from certwright.cli.format import TABLE, ServerTable, echo, print_content, print_lines, reference, table
 from certwright.cli.options import (
     ServerOptions,
     all_namespaces_option,
     asynchronous,
     namespaced_server_options,
+    no_headers_option,
     selector_option,
 )
 from certwright.cli.resource_args import Target, not_found, resolve
@@ -151,10 +152,13 @@ class _Shown(msgspec.Struct, frozen=True, kw_only=True):
     show_labels: bool
     namespaces: bool
     several: bool
+    no_headers: bool
 
 
 @click.command(short_help="List objects, or print them as YAML or JSON.")
-@click.argument("words", nargs=-1, required=True, metavar="KIND[,KIND] [NAME]…")
+@click.argument(
+    "words", nargs=-1, required=True, metavar="KIND[,KIND] [NAME]…", shell_complete=completion.objects()
+)
 @all_namespaces_option
 @selector_option
 @click.option(
@@ -168,6 +172,7 @@ class _Shown(msgspec.Struct, frozen=True, kw_only=True):
 )
 @click.option("--sort-by", metavar="PATH", type=PathType(), help="Sort by a field, e.g. `.status.notAfter`.")
 @click.option("--show-labels", is_flag=True, help="Add a column with the labels.")
+@no_headers_option
 @click.option("-w", "--watch", is_flag=True, help="Keep running, and print every change as it happens.")
 @namespaced_server_options
 @asynchronous
@@ -180,6 +185,7 @@ async def command(
     output: Output,
     sort_by: Find | None,
     show_labels: bool,
+    no_headers: bool,
     watch: bool,
 ) -> None:
     """List objects of a kind, or print one or several.
@@ -214,6 +220,7 @@ async def command(
             show_labels=show_labels,
             namespaces=all_namespaces,
             several=len(targets) > 1,
+            no_headers=no_headers,
         )
         getter: _Getter = _Tables(here, shown) if output.is_table else _Objects(here, shown)
         await getter.show(targets)
@@ -291,10 +298,11 @@ class _Objects(_Getter):
 
     def _print_rows(self, objects: list[Json]) -> None:
         columns = self._output.columns
-        header = [] if self._widths else [[column.title for column in columns]]
+        headers = not self._widths and not self._shown.no_headers
         rows = [[column.cell(obj) for column in columns] for obj in objects]
-        lines, self._widths = aligned(header + rows, at_least=self._widths)
-        echo("\n".join(lines))
+        titles = [column.title for column in columns]
+        lines, self._widths = table(titles, rows, headers=headers, at_least=self._widths)
+        print_lines(lines)
 
     def _print(self, content: Json) -> None:
         if self._output.render is not None:
@@ -377,7 +385,7 @@ class _Tables(_Getter):
             if not empty:
                 echo()
             empty = False
-            self._print([self._header(target), *rows])
+            self._print(self._header(target), rows, headers=True)
         if empty and not self.missing:
             _report_none(targets)
 
@@ -421,10 +429,11 @@ class _Tables(_Getter):
         namespaces = self._shown.namespaces and target.kind.namespaced
         return shown.rows(wide=self._shown.output.form == "wide", namespaces=namespaces, prefix=prefix)
 
-    def _print(self, rows: list[list[str]]) -> None:
-        lines, self._widths = aligned(rows, at_least=self._widths if not self._shown.several else ())
-        for line in lines:
-            echo(line)
+    def _print(self, titles: list[str], rows: list[list[str]], *, headers: bool) -> None:
+        before = self._widths if not self._shown.several else ()
+        headers = headers and not self._shown.no_headers
+        lines, self._widths = table(titles, rows, headers=headers, at_least=before)
+        print_lines(lines)
 
     async def follow(self, target: Target) -> None:
         async with aclosing(self._changes(target)) as changes:
@@ -434,7 +443,7 @@ class _Tables(_Getter):
                 titles, rows = self._header(target), self._rows(target, table)
                 shown = printed.deleted(titles, rows) if kind == DELETED else printed.changed(titles, rows)
                 if shown:
-                    self._print(shown if self._widths else [titles, *shown])
+                    self._print(titles, shown, headers=not self._widths)
 
     async def _changes(self, target: Target) -> AsyncGenerator[tuple[str, Json], None]:
         query = {

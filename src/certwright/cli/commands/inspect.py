@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from typing import Any
 
 import click
 
-from certwright.cli import related, sections
+from certwright.cli import completion, related, sections
 from certwright.cli.access import Session, session
 from certwright.cli.errors import Failed
-from certwright.cli.format import at, echo_lines, from_now, span, when
-from certwright.cli.options import ServerOptions, asynchronous, namespaced_server_options
+from certwright.cli.format import at, echo_lines, from_now, print_content, span, when
+from certwright.cli.options import ServerOptions, asynchronous, json_option, namespaced_server_options
 from certwright.cli.resource_args import fetch, one_object
-from certwright.kube.api.core import SECRETS, Secret
+from certwright.kube.api.core import SECRETS
 from certwright.pki import certificates, keys, spki
 from certwright.pki.certificates import CertificateFacts
 from certwright.pki.errors import PkiError
@@ -22,10 +23,13 @@ _KINDS = (related.SECRETS, related.CERTIFICATES)
 
 
 @click.command(short_help="Show what is inside a certificate's Secret.")
-@click.argument("words", nargs=-1, required=True, metavar="[KIND] NAME")
+@click.argument(
+    "words", nargs=-1, required=True, metavar="[KIND] NAME", shell_complete=completion.objects("secrets")
+)
+@json_option()
 @namespaced_server_options
 @asynchronous
-async def command(*, server: ServerOptions, words: tuple[str, ...]) -> None:
+async def command(*, server: ServerOptions, words: tuple[str, ...], output: str | None) -> None:
     """Show the certificates in a Secret, and whether the private key matches them.
 
     KIND is secret (the default) or certificate, whose Secret is then shown; KIND/NAME works too. A name alone
@@ -35,6 +39,7 @@ async def command(*, server: ServerOptions, words: tuple[str, ...]) -> None:
     Examples:
       certwright inspect web-tls -n shop
       certwright inspect certificate/web
+      certwright inspect web-tls -o json
     """
     kind, name = one_object(words, _KINDS, default=related.SECRETS)
     async with session(server) as here:
@@ -43,7 +48,16 @@ async def command(*, server: ServerOptions, words: tuple[str, ...]) -> None:
         elif len(words) == 1 and "/" not in words[0]:
             name = await _secret_or_certificate(here, name)
         secret = await fetch(here, SECRETS, name)
-    echo_lines(_report(secret, f"{here.namespace}/{name}"))
+    words_of = f"{here.namespace}/{name}"
+    try:
+        if output is not None:
+            content = {"namespace": here.namespace, "name": name, "type": secret.type, **as_json(secret.data)}
+            print_content(content, output)
+            return
+        lines = report(secret.data, datetime.now(UTC))
+    except PkiError as error:
+        raise Failed(f"secret {words_of}: {error}") from error
+    echo_lines([f"Secret {words_of} ({secret.type})", *lines])
 
 
 async def _secret_name(here: Session, certificate: str) -> str:
@@ -59,19 +73,9 @@ async def _secret_or_certificate(here: Session, name: str) -> str:
     return name if certificate is None else str((certificate.get("spec") or {}).get("secretName", ""))
 
 
-def _report(secret: Secret, words: str) -> list[str]:
-    try:
-        lines = report(secret.data, datetime.now(UTC))
-    except PkiError as error:
-        raise Failed(f"secret {words}: {error}") from error
-    return [f"Secret {words} ({secret.type})", *lines]
-
-
 def report(data: Mapping[str, bytes], now: datetime) -> list[str]:
     """The lines about `tls.crt`, `tls.key` and `ca.crt`. Raises `PkiError`."""
-    if "tls.crt" not in data:
-        raise PkiError(f"there is no key tls.crt in it; it has {', '.join(sorted(data)) or 'no keys'}")
-    chain = certificates.read_chain(data["tls.crt"])
+    chain = _chain(data)
     leaf = chain[0]
     above = [link.subject_text or "(no subject)" for link in chain[1:]]
     return [
@@ -80,6 +84,49 @@ def report(data: Mapping[str, bytes], now: datetime) -> list[str]:
         *sections.section("Private key (tls.key)", [_key(data.get("tls.key"), leaf)]),
         *sections.section("CA (ca.crt)", _ca(data.get("ca.crt"), now)),
     ]
+
+
+def as_json(data: Mapping[str, bytes]) -> dict[str, Any]:
+    """The content of a Secret without its private key. Raises `PkiError`."""
+    chain = _chain(data)
+    pem = data.get("tls.key")
+    key = None
+    if pem is not None:
+        loaded = keys.load_private_key(pem)
+        belongs = keys.public_key_der(loaded) == chain[0].public_key_der
+        key = {"kind": str(keys.plan_of(loaded) or ""), "belongsToCertificate": belongs}
+    authorities = certificates.read_chain(data["ca.crt"]) if data.get("ca.crt") else []
+    return {
+        "certificate": facts_as_json(chain[0]),
+        "chain": [facts_as_json(link) for link in chain[1:]],
+        "privateKey": key,
+        "ca": [facts_as_json(link) for link in authorities],
+    }
+
+
+def facts_as_json(leaf: CertificateFacts) -> dict[str, Any]:
+    """One certificate, field by field; keys as in `expiring -o json`."""
+    return {
+        "subject": leaf.subject_text,
+        "issuer": leaf.issuer_text,
+        "dnsNames": leaf.dns_names,
+        "ipAddresses": leaf.ip_addresses,
+        "uris": leaf.uris,
+        "emailAddresses": leaf.email_addresses,
+        "notBefore": leaf.not_before,
+        "notAfter": leaf.not_after,
+        "usages": leaf.usages,
+        "isCA": leaf.is_ca,
+        "key": str(spki.plan_of(leaf.spki) or ""),
+        "serialNumber": f"{leaf.serial_number:x}",
+        "fingerprint": leaf.fingerprint.hex(),
+    }
+
+
+def _chain(data: Mapping[str, bytes]) -> list[CertificateFacts]:
+    if "tls.crt" not in data:
+        raise PkiError(f"there is no key tls.crt in it; it has {', '.join(sorted(data)) or 'no keys'}")
+    return list(certificates.read_chain(data["tls.crt"]))
 
 
 def facts(leaf: CertificateFacts, now: datetime) -> list[str]:

@@ -12,15 +12,17 @@ from typing import Any
 import click
 import msgspec
 
-from certwright.cli import related
+from certwright.cli import completion, related
 from certwright.cli.access import Session, session
 from certwright.cli.errors import Failed
-from certwright.cli.format import echo, echo_lines, lines_of, parse_time, print_content, span, when
+from certwright.cli.format import echo, parse_time, print_content, print_table, span, when
 from certwright.cli.options import (
     ServerOptions,
     asynchronous,
     cluster_namespace_option,
+    json_option,
     namespaced_server_options,
+    no_headers_option,
 )
 from certwright.kit.rate_limit import Bucket, Rate, micros, moment_of
 from certwright.kube.client.rest import Client
@@ -66,16 +68,28 @@ class Account(msgspec.Struct, frozen=True):
 
 
 @click.command(short_help="Show the rate limits of ACME servers, and their use.")
-@click.option("--issuer", metavar="NAME", help="Only the limits of this Issuer or ClusterIssuer.")
+@click.option(
+    "--issuer",
+    metavar="NAME",
+    help="Only the limits of this Issuer or ClusterIssuer.",
+    shell_complete=completion.names_of("issuers", "clusterissuers"),
+)
 @click.option("--all", "everything", is_flag=True, help="Also sets of names and names with room left.")
 @cluster_namespace_option(
     "ledgers_in", text="Namespace of the controllers' ledger, as in their flag of the same name."
 )
-@click.option("-o", "--output", type=click.Choice(["json"]), help="As JSON; without it a table.")
+@json_option("As JSON or YAML; without it a table.")
+@no_headers_option
 @namespaced_server_options
 @asynchronous
 async def command(
-    *, server: ServerOptions, issuer: str | None, everything: bool, ledgers_in: str, output: str | None
+    *,
+    server: ServerOptions,
+    issuer: str | None,
+    everything: bool,
+    ledgers_in: str,
+    output: str | None,
+    no_headers: bool,
 ) -> None:
     """Show the rate limits of ACME servers, their usage, and when the next order can be placed.
 
@@ -104,12 +118,12 @@ async def command(
     if not everything:
         shown = [row for row in shown if row.limit not in _MANY or row.is_used_up]
     shown.sort(key=lambda row: (row.server, -row.used / row.rate.count, row.limit, row.whose))
-    if output == "json":
+    if output is not None:
         print_content([_as_json(row, now) for row in shown], output)
     elif not shown:
         echo("nothing that an ACME server limits has been used")
     else:
-        echo_lines(lines_of([_HEADER, *(_cells(row, now) for row in shown)]))
+        print_table(_HEADER, [_cells(row, now) for row in shown], headers=not no_headers)
 
 
 async def _accounts(client: Client) -> dict[tuple[str, str, str], Account]:

@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from certwright.cli import completion
 from certwright.cli.access import Session, session
 from certwright.cli.bulk import ONE_AT_A_TIME, Tally, each_in_order
 from certwright.cli.diagnosis import is_true
@@ -39,7 +40,7 @@ _SHOWN = 5
 
 
 @click.command(short_help="Renew certificates now.")
-@click.argument("names", nargs=-1, metavar="[NAME…]")
+@click.argument("names", nargs=-1, metavar="[NAME…]", shell_complete=completion.names_of("certificates"))
 @click.option(
     "--all", "everything", is_flag=True, help="All certificates of the namespace (with -A: of all)."
 )

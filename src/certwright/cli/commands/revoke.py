@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from certwright.cli import acme_flags, lazy
+from certwright.cli import acme_flags, completion, lazy
 from certwright.cli.access import USER_AGENT, session
 from certwright.cli.errors import Failed
 from certwright.cli.flags import single
@@ -29,7 +29,7 @@ _REASONS = (
 
 
 @click.command(short_help="Have an ACME server revoke a certificate.")
-@click.argument("name", metavar="CERTIFICATE|secret/NAME")
+@click.argument("name", metavar="CERTIFICATE|secret/NAME", shell_complete=completion.names_of("certificates"))
 @click.option(
     "--reason",
     type=Words(_REASONS),

@@ -33,7 +33,7 @@ from certwright.cli.diagnosis import (
 from certwright.cli.errors import AlreadyReported, Failed, report, report_error
 from certwright.cli.export_flags import DEFAULT_EXPORT, ExportFlags, export_options
 from certwright.cli.flags import DEFAULT_LISTEN, Grouped, flag_options, is_free
-from certwright.cli.format import at, count, echo, lines_of, parse_time
+from certwright.cli.format import at, count, echo, parse_time, print_table
 from certwright.cli.options import read_manifests, timeout_option
 from certwright.kube.api.kinds import Kind
 from certwright.kube.api.manifests import Manifests
@@ -255,7 +255,7 @@ class Runner:
         rows = [row for key in keys if (row := overview.row(key)) is not None]
         if rows and not self._is_json:
             echo()
-            print_table(rows, terminal=self._terminal)
+            print_rows(rows)
         for key in keys:
             story = overview.story(key)
             if not story.ready:
@@ -303,20 +303,12 @@ class Row(msgspec.Struct, frozen=True):
 _TITLES = ("NAME", "READY", "ISSUER", "NOT AFTER (UTC)", "RENEWS AT (UTC)", "FILES")
 
 
-def print_table(rows: Sequence[Row], *, terminal: bool) -> None:
-    """Print the final table: coloured on a terminal, plain elsewhere."""
-    cells = [
-        (str(r.key), "yes" if r.ready else "NO", r.issuer, r.not_after, r.renews_at, r.files) for r in rows
-    ]
-    lines = lines_of([_TITLES, *cells])
-    for line, row in zip(lines, [None, *rows], strict=True):
-        click.echo(_coloured(line, row) if terminal else line)
-
-
-def _coloured(line: str, row: Row | None) -> Any:
-    if row is None:
-        return click.style(line, bold=True)
-    return click.style(line, fg="green" if row.ready else "red")
+def print_rows(rows: Sequence[Row]) -> None:
+    """Print the final table."""
+    print_table(
+        _TITLES,
+        [(str(r.key), "yes" if r.ready else "NO", r.issuer, r.not_after, r.renews_at, r.files) for r in rows],
+    )
 
 
 Json = dict[str, Any]

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from certwright.cli import issuer_status, related, sections
+from certwright.cli import completion, issuer_status, related, sections
 from certwright.cli.access import Session, session
 from certwright.cli.diagnosis import (
     Around,
@@ -24,7 +24,15 @@ from certwright.cli.diagnosis import (
     name_of,
     retry_of,
 )
-from certwright.cli.format import StatusView, echo_lines, parse_time, print_content, sentence, when
+from certwright.cli.format import (
+    StatusView,
+    echo_coloured,
+    echo_lines,
+    parse_time,
+    print_content,
+    sentence,
+    when,
+)
 from certwright.cli.options import ServerOptions, asynchronous, namespaced_server_options
 from certwright.cli.resource_args import fetch, one_object
 from certwright.kube.api import errors
@@ -313,7 +321,9 @@ _VIEWS: dict[Kind[Json], Callable[[Session, Json, datetime], Awaitable[StatusVie
 
 
 @click.command(short_help="Show why a certificate or an issuer is (or is not) ready, and what happens next.")
-@click.argument("words", nargs=-1, required=True, metavar="[KIND] NAME")
+@click.argument(
+    "words", nargs=-1, required=True, metavar="[KIND] NAME", shell_complete=completion.objects("certificates")
+)
 @click.option("-o", "--output", type=click.Choice(["json", "yaml"]), help="JSON or YAML instead of text.")
 @namespaced_server_options
 @asynchronous
@@ -345,4 +355,5 @@ async def command(*, server: ServerOptions, words: tuple[str, ...], output: str 
         print_content({**shown.content, "serverProblem": problem}, output)
         return
     warning = [f"The server cannot write: {problem}; nothing changes until it can."] if problem else []
-    echo_lines((*shown.lines[:1], *warning, *shown.lines[1:]))
+    echo_coloured(shown.lines[0], "green" if is_settled else "yellow")
+    echo_lines((*warning, *shown.lines[1:]))

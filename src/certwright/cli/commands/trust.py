@@ -19,7 +19,7 @@ from certwright.cli import lazy, trust_stores
 from certwright.cli.access import session
 from certwright.cli.errors import Failed
 from certwright.cli.flags import argument, file, flag, flag_options, repeated
-from certwright.cli.format import echo, echo_lines
+from certwright.cli.format import echo, echo_lines, print_content
 from certwright.cli.options import Folder, ServerOptions, asynchronous, namespaced_server_options
 from certwright.cli.trust_stores import Ca, Command, JavaStore, NssStore, Store
 
@@ -156,7 +156,9 @@ _dry_run = click.option("--dry-run", is_flag=True, help="Print the commands; run
 @command.command(short_help="Show a CA, and which stores trust it.")
 @flag_options("source", _Source)
 @flag_options("choice", _Choice)
-@click.option("-o", "--output", type=click.Choice(["pem"]), help="Print the certificate as PEM instead.")
+@click.option(
+    "-o", "--output", type=click.Choice(["pem", "json", "yaml"]), help="PEM, JSON or YAML instead of text."
+)
 @namespaced_server_options
 @asynchronous
 async def show(*, source: _Source, choice: _Choice, output: str | None, server: ServerOptions) -> None:
@@ -173,8 +175,13 @@ async def show(*, source: _Source, choice: _Choice, output: str | None, server: 
     if output == "pem":
         click.echo(facts.pem, nl=False)
         return
-    echo_lines(lazy.inspect.facts(facts, datetime.now(UTC)))
     name = trust_stores.name_of(facts.fingerprint.hex())
+    if output is not None:
+        stores = {store.title: await asyncio.to_thread(store.has, name) for store in choice.existing()}
+        content = lazy.inspect.facts_as_json(facts)
+        print_content({**content, "nameInStores": name, "stores": stores}, output)
+        return
+    echo_lines(lazy.inspect.facts(facts, datetime.now(UTC)))
     echo(f"Name in stores: {name}")
     for store in choice.existing():
         is_in = await asyncio.to_thread(store.has, name)

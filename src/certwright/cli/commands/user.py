@@ -20,8 +20,15 @@ from certwright.cli import access
 from certwright.cli.commands.expiring import parse_within
 from certwright.cli.errors import Failed, report_warning
 from certwright.cli.flags import directory, file, flag, flag_options, single, split_words
-from certwright.cli.format import echo, lines_of, print_content
-from certwright.cli.options import Folder, ServerOptions, asynchronous, server_options
+from certwright.cli.format import echo, print_content, print_table
+from certwright.cli.options import (
+    Folder,
+    ServerOptions,
+    asynchronous,
+    json_option,
+    no_headers_option,
+    server_options,
+)
 from certwright.kube.api.core import NAMESPACES, SERVICE_ACCOUNTS, Namespace, ServiceAccount
 from certwright.kube.api.errors import AlreadyExists, NotFound
 from certwright.kube.api.kinds import Kind
@@ -442,10 +449,11 @@ def _check_target(path: Path, name: str) -> None:
 
 
 @command.command("list", short_help="List the users.")
-@click.option("-o", "--output", type=click.Choice(["json", "yaml"]), help="As JSON or YAML.")
+@json_option("As JSON or YAML.")
+@no_headers_option
 @server_options
 @asynchronous
-async def list_(*, server: ServerOptions, output: str | None) -> None:
+async def list_(*, server: ServerOptions, output: str | None, no_headers: bool) -> None:
     """List the users that `user create` has made, with their rights and the end of their last token.
 
     \b
@@ -458,7 +466,7 @@ async def list_(*, server: ServerOptions, output: str | None) -> None:
         print_content([asdict(user) for user in listed], output)
     elif listed:
         rows = [(user.name, ", ".join(user.roles) or "none", user.expires or "unknown") for user in listed]
-        echo("\n".join(lines_of([("NAME", "RIGHTS", "TOKEN EXPIRES"), *rows])))
+        print_table(("NAME", "RIGHTS", "TOKEN EXPIRES"), rows, headers=not no_headers)
     else:
         echo("there are no users; `certwright user create` creates one")
 

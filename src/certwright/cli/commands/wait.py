@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from certwright.cli import diagnosis, lazy, related
+from certwright.cli import completion, diagnosis, lazy, related
 from certwright.cli.access import Session, session
 from certwright.cli.board import make_board
 from certwright.cli.bulk import ONE_AT_A_TIME, States, each_in_order, follow
@@ -81,7 +81,7 @@ def _status(obj: Json | None, kind: str) -> str:
 
 
 @click.command(short_help="Wait until objects have a condition, or are gone.")
-@click.argument("words", nargs=-1, required=True, metavar="KIND [NAME]…")
+@click.argument("words", nargs=-1, required=True, metavar="KIND [NAME]…", shell_complete=completion.objects())
 @click.option(
     "--for",
     "goal",
