@@ -212,6 +212,8 @@ async def lists_are_of_a_revision(c: Caller) -> None:
     first = (await c.post(path, widget("a"))).json["metadata"]["resourceVersion"]
     second = (await c.post(path, widget("b"))).json["metadata"]["resourceVersion"]
     await c.delete(f"{path}/a")
+    # A consistent list waits until the reference's cache has the deletion, which "0" does not.
+    await c.get(path)
     for query in (
         "resourceVersion=0",
         f"resourceVersion={first}",
