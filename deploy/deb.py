@@ -112,9 +112,11 @@ def _write(content: bytes, paths: list[Path]) -> None:
 
 def _files(root: Path) -> None:
     """Write what is outside of the virtual environment."""
-    unit = (dist.ROOT / "deploy" / "systemd" / "certwright.service").read_text()
+    units = dist.ROOT / "deploy" / "systemd"
+    unit, follower = ((units / f"certwright{name}.service").read_text() for name in ("", "-export@"))
     for name, content in {
         "usr/lib/systemd/system/certwright.service": _unit(unit),
+        "usr/lib/systemd/system/certwright-export@.service": follower,
         "usr/lib/sysusers.d/certwright.conf": (FOLDER / "sysusers.conf").read_text(),
         "etc/certwright/certwright.yaml": (FOLDER / "certwright.yaml").read_text(),
         "usr/share/doc/certwright/copyright": (FOLDER / "copyright").read_text(),

@@ -8,6 +8,7 @@ import os
 import pwd
 import re
 import signal
+import socket
 import stat
 import time
 from collections.abc import Iterator
@@ -16,8 +17,10 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.serialization import pkcs12
 
+from certwright.kube.client import kubeconfig
 from cli.calls import PATIENT, Cli, Start, serve
 from faults.disks import memory_disk
+from support.pairs import ca_pair
 from support.waiting import until_so
 
 
@@ -241,3 +244,20 @@ def test_following_survives_restarts_and_another_ca(start: Start, tmp_path: Path
     assert "cannot be reached" in ended.err
     assert (to / "tls.crt").exists()
     server.end(signal.SIGTERM)
+
+
+def test_a_server_that_closes_every_connection_is_not_flooded(start: Start, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"https://127.0.0.1:{server.getsockname()[1]}"
+        (tmp_path / "machine").write_bytes(kubeconfig.render(address, ca_pair()[0], "a-token"))
+        follower = start("export", "web", "--to", "to", "--kubeconfig", "machine", "--follow")
+        server.settimeout(60)
+        times: list[float] = []
+        while len(times) < 5:
+            server.accept()[0].close()
+            times.append(time.monotonic())
+    follower.kill(signal.SIGTERM)
+    ended = follower.rest()
+    # Reported once. Each pause has any length up to 1, 2, 4 and 8 s, and at least a tenth.
+    assert (ended.status, ended.err.count("cannot be reached")) == (0, 1), ended
+    assert times[-1] - times[0] > 0.4
