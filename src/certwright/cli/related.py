@@ -37,6 +37,7 @@ NAMESPACES = _as_json(core.NAMESPACES)
 CONFIG_MAPS = _as_json(core.CONFIG_MAPS)
 ORDERS = plain_kinds.ORDERS
 CHALLENGES = plain_kinds.CHALLENGES
+DELIVERIES = plain_kinds.DELIVERIES
 
 
 async def around(client: Client, certificate: Json) -> Around:

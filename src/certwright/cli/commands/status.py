@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from certwright.cli import completion, issuer_status, related, sections
+from certwright.cli import completion, delivery_status, issuer_status, related, sections
 from certwright.cli.access import Session, session
 from certwright.cli.diagnosis import (
     Around,
@@ -49,7 +49,11 @@ async def view(here: Session, certificate: Json, now: datetime) -> StatusView:
     """The status of `certificate`. Raises the client's errors."""
     around = await related.around(here.client, certificate)
     events = await _events(here.client, around)
-    return StatusView(report(around, events, now), as_json(around, events, now))
+    deliveries = await delivery_status.of_certificate(here.client, certificate)
+    content = as_json(around, events, now)
+    content["deliveries"] = [delivery_status.as_json(delivery, now) for delivery in deliveries]
+    lines = [delivery_status.line(delivery, now) for delivery in deliveries]
+    return StatusView([*report(around, events, now), *sections.section("Deliveries", lines)], content)
 
 
 async def _events(client: Any, around: Around) -> list[Json]:
@@ -317,6 +321,7 @@ _VIEWS: dict[Kind[Json], Callable[[Session, Json, datetime], Awaitable[StatusVie
     related.CLUSTER_ISSUERS: issuer_status.view,
     related.ISSUER_SETS: issuer_status.set_view,
     related.CLUSTER_ISSUER_SETS: issuer_status.set_view,
+    related.DELIVERIES: delivery_status.view,
 }
 
 
@@ -330,11 +335,11 @@ _VIEWS: dict[Kind[Json], Callable[[Session, Json, datetime], Awaitable[StatusVie
 async def command(*, server: ServerOptions, words: tuple[str, ...], output: str | None) -> None:
     """Explain the state of an object, and what happens next.
 
-    KIND is certificate (the default), issuer, clusterissuer, issuerset or clusterissuerset; KIND/NAME works
-    too. The first sentence says why the object is not ready and how to fix it, or when it renews. Below are
-    the objects behind it: a certificate's request (with its order and challenges at an ACME server), issuer,
-    Secret and events; an issuer's circuit breaker and the certificates that wait; a set's members. The keys
-    of -o json are stable: see docs/commands.md.
+    KIND is certificate (the default), issuer, clusterissuer, issuerset, clusterissuerset or delivery;
+    KIND/NAME works too. The first sentence says why the object is not ready and how to fix it, or when it
+    renews. Below are the objects behind it: a certificate's request (with its order and challenges at an
+    ACME server), issuer, Secret, events and Deliveries; an issuer's circuit breaker and the certificates
+    that wait; a set's members. The keys of -o json are stable: see docs/commands.md.
 
     \b
     Examples:
@@ -342,6 +347,7 @@ async def command(*, server: ServerOptions, words: tuple[str, ...], output: str 
       certwright status cert/web -n shop -o json
       certwright status clusterissuer letsencrypt
       certwright status issuerset public -n shop
+      certwright status delivery/web
     """
     kind, name = one_object(words, tuple(_VIEWS), default=related.CERTIFICATES)
     async with session(server) as here:
