@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 from pathlib import Path
 
 import click
@@ -290,8 +291,14 @@ def test_a_reload_applies_what_can_change_and_a_broken_file_changes_nothing(
     assert process.rest().status == 0
 
 
-def test_controllers_alone_reload_their_settings(start: Start, tmp_path: Path) -> None:
+def test_controllers_alone_reload_their_settings_and_tell_the_service_manager(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     server = serve(start, "--controllers", "")
+    manager = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    manager.bind(str(tmp_path / "notify"))
+    manager.settimeout(200)
+    monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
     root = tmp_path / "files"
     root.mkdir()
     path = write(tmp_path, main=f"{HEAD}kubeconfig: certwright-data/kubeconfig\nlogLevel: warning\n")
@@ -307,5 +314,14 @@ def test_controllers_alone_reload_their_settings(start: Start, tmp_path: Path) -
     )
     assert Lines(process).after_reload() == said
     until_so((root / "web" / "chain.pem").exists)
+    (tmp_path / "conf.d" / "x.yaml").write_text("hok: {}\n")
+    assert Lines(process).after_reload().startswith("nothing was changed, ")
+    states = [manager.recv(1000).decode() for _ in range(5)]
+    manager.close()
+    assert [state.partition("\n")[0] for state in states] == [
+        *("READY=1", "RELOADING=1", "READY=1", "RELOADING=1", "READY=1")
+    ]
+    assert "failed" not in states[2]
+    assert "; the last reload failed: nothing was changed, " in states[4]
     process.end()
     server.end()
