@@ -266,6 +266,11 @@ def test_a_credential_file_that_others_can_read_is_a_warning(cli: Cli, tmp_path:
     assert (ambient.status, "--issuer-ambient-credentials, which is off" in ambient.err) == (0, True)
 
 
+def test_wait_prints_no_object(cli: Cli, namespace: str) -> None:
+    both = cli("create", "ca", "office", "--wait", "-o", "yaml", "-n", namespace)
+    assert (both.status, both.out, "--wait and -o exclude each other" in both.err) == (2, "", True)
+
+
 def test_a_certificate_from_pebble_takes_three_commands(cli: Cli, start: Start, tmp_path: Path) -> None:
     """A web root that the configuration allows, served by the http.server of Python."""
     served = tmp_path / "www"

@@ -98,6 +98,21 @@ STORIES: dict[str, tuple[Around, str]] = {
         Around(certificate(READY, notAfter="2026-04-01T00:00:00Z"), GOOD_ISSUER),
         "ready, valid until 2026-04-01 00:00 UTC (in 90 days), and is not renewed automatically",
     ),
+    "a CA whose renewal replaces its key": (
+        Around(
+            certificate(
+                READY,
+                {"type": "CAKeyReplacement", "status": "True", "reason": "ReplacesRootKey"},
+                notAfter="2026-04-01T00:00:00Z",
+                renewalTime="2026-03-02T00:00:00Z",
+            ),
+            GOOD_ISSUER,
+        ),
+        "ready, valid until 2026-04-01 00:00 UTC (in 90 days), "
+        "and renews on 2026-03-02 00:00 UTC (in 60 days), with another key, which clients that have "
+        "installed this CA do not trust; set spec.privateKey.rotationPolicy: Never to keep the "
+        "key, or have clients install the new CA",
+    ),
     "nobody at work": (
         Around(certificate(), GOOD_ISSUER),
         "not processed by any controller yet; if this lasts, check that the controllers run "

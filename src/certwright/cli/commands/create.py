@@ -357,6 +357,9 @@ def _do(
         create.close()
         _print([_placed(content, server.namespace) for content in contents], printing.output or "yaml")
         return
+    if printing.wait and printing.output is not None:
+        create.close()
+        raise click.UsageError("--wait and -o exclude each other: `certwright get -o yaml` prints the object")
     asyncio.run(create)
     if not printing.wait:
         return
