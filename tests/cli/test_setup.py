@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from collections.abc import Iterator
@@ -190,11 +191,42 @@ def test_two_commands_lead_from_an_installed_program_to_nginx_with_a_certificate
         "setpriv --reuid=certwright --regid=certwright --clear-groups systemctl stop nginx", status=1
     )
     assert "authentication required" in denied
+    findings = {finding["check"]: finding["state"] for finding in doctor(machine, status=0)}
+    assert findings.keys() >= {"configuration", "service", "directories", "hooks", "ports", "disk", "issuers"}
+    assert "problem" not in findings.values()
     machine.run("certwright setup nginx web --remove && certwright setup service --remove")
     assert (
         machine.run("ls /etc/nginx/conf.d /etc/systemd/system/certwright* /etc/certwright 2>/dev/null; true")
         == ""
     )
+
+
+def doctor(machine: Machine, *, status: int) -> list[dict[str, str]]:
+    found: list[dict[str, str]] = json.loads(machine.run("certwright doctor -o json", status=status))
+    return found
+
+
+BROKEN = {
+    "echo 'kubeconfg: a' > /etc/certwright/conf.d/60-typo.yaml": "there is no key `kubeconfg`",
+    "rm /etc/polkit-1/rules.d/*certwright*": "no rule of polkit lets certwright reload nginx",
+    "rm /etc/systemd/system/certwright.service.d/50-nginx.conf": "the unit may not write /etc/nginx/tls",
+    "chown root /etc/nginx/tls": "/etc/nginx/tls belongs to root, not to certwright",
+    "chmod 755 /var/lib/certwright": "has keys, and other users may enter it",
+    "echo '# mine' >> /etc/certwright/conf.d/50-nginx.yaml": "50-nginx.yaml was changed",
+    "certwright create ca -n default broken; certwright delete secret broken-ca": "",
+    "systemctl stop certwright": "certwright does not run",
+}
+
+
+def test_the_doctor_finds_each_fault_and_names_its_fix(machine: Machine) -> None:
+    assert "run `certwright setup service`" in machine.run("certwright doctor", status=1)
+    machine.run(f"systemctl start nginx && {SERVICE} && certwright setup nginx web --dns www.example.test")
+    expected = []
+    for fault, text in BROKEN.items():
+        machine.run(fault)
+        expected.append(text)
+    said = machine.run("certwright doctor", status=1)
+    assert [text for text in expected if text not in said] == []
 
 
 def eventually(machine: Machine, script: str, text: str) -> None:

@@ -115,6 +115,9 @@ class Manager:
         units = [unit.removesuffix(".service") for unit in units]
         if uid != 0 and not all(self.may(verb, unit, uid) for unit in units):
             raise Failed(f"Failed to {verb} {units}: Interactive authentication required.")
+        if verb == "cat":
+            files = [UNITS / f"{units[0]}.service", *sorted((UNITS / f"{units[0]}.service.d").glob("*.conf"))]
+            return "".join(file.read_text() for file in files)
         for unit in units:
             self.one(verb, unit, now="--now" in words)
         return "active\n" if verb == "is-active" else ""

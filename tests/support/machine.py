@@ -57,6 +57,7 @@ class Machine:
         """Start the stand-in for systemd."""
         script = f'#!/bin/sh\nexec {sys.executable} {_FAKE_SYSTEMD} "$@"\n'
         self.write("/usr/local/bin/systemctl", script, mode=0o755)
+        self.run("mkdir -p /usr/lib/polkit-1 && touch /usr/lib/polkit-1/polkitd")
         self.start("/usr/local/bin/systemctl", "serve")
         self.run("while ! [ -S /run/fake-systemd ]; do sleep 0.05; done")
 

@@ -27,6 +27,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "serve": "Run the server: API, store and controllers, until stopped.",
         "controllers": "Run only the controllers, against a server elsewhere.",
         "setup": "Set up the service, and servers that present certificates.",
+        "doctor": "Check the service on this machine, and name the fix of each problem.",
         "config": "Check and show the configuration file of `serve` or `controllers`.",
     },
     "Objects": {
