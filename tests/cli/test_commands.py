@@ -657,7 +657,7 @@ def test_an_editor_that_cannot_be_started_is_an_error_like_any_other(
     monkeypatch.setenv("KUBE_EDITOR", "/nonexistent")
     cli("apply", "-f", "-", "-n", namespace, stdin=ISSUER)
     result = cli("edit", "issuer", "own", "-n", namespace)
-    assert (result.status, result.err.startswith("error: /nonexistent: Editing failed")) == (1, True)
+    assert (result.status, "/nonexistent could not be started" in result.err) == (1, True)
 
 
 def test_what_is_refused_is_opened_again_with_the_reason(

@@ -91,7 +91,7 @@ def test_help_works_for_every_command(path: str) -> None:
         (["apply"], "Missing option '-f'"),
         (
             ["user", "create", "x"],
-            "Missing option '--role'. Choose from: view, edit, admin, cluster-admin; `",
+            "Missing option '--kubeconfig'; `",
         ),
         (["apply", "-f"], "requires an argument"),
         (["delete"], "name what to delete: either KIND NAME…, or -f FILE"),

@@ -29,7 +29,12 @@ def test_a_short_file_is_enough(tmp_path: Path) -> None:
     ("text", "sentence"),
     [
         ("destinations: []", "destinations: Expected `array` of length >= 1"),
-        ("destination: []", "Object contains unknown field `destination`"),
+        ("destination: []", "unknown field destination; did you mean destinations?"),
+        ("destinations: [{name: a, smpt: {}}]", "unknown field smpt; did you mean smtp?"),
+        (
+            "destinations: [{name: a, smtp: {x: 1}}]",
+            "smtp: unknown field x; known here: host, to, from, port",
+        ),
         ("a: [", "did not find expected node content"),
         (f"destinations: [{MAIL}, {MAIL}]", "destinations[1].name: 'ops' is used twice"),
         ("destinations: [{name: ops}]", "destinations[0]: write exactly one of smtp, webhook and apprise"),

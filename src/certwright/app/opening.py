@@ -49,7 +49,7 @@ def lock_data_dir(data_dir: Path, closers: Closers) -> None:
     except AlreadyLocked as error:
         raise StartError(
             f"{data_dir} is in use by another certwright ({error.holder or 'unknown process'}); "
-            "stop that one, or choose another --data-dir"
+            "stop that one, or choose another --data-dir; `certwright apply -f FILE` gives it manifests"
         ) from error
     except OSError as error:
         raise StartError(_cannot_write(data_dir, error)) from error
@@ -141,7 +141,10 @@ async def listen(
                 "stop the program that has it, or choose another port with --listen (port 0 picks a free one)"
             )
             raise StartError(f"port {options.port} on {options.host} is in use; {hint}") from error
-        raise StartError(f"cannot listen on {where}: {error.strerror or error}") from error
+        hint = ""
+        if isinstance(error, PermissionError):
+            hint = "; ports below 1024 need the right CAP_NET_BIND_SERVICE, or choose another with --listen"
+        raise StartError(f"cannot listen on {where}: {error.strerror or error}{hint}") from error
 
 
 def _allow_many_files() -> None:

@@ -198,6 +198,8 @@ def _unusable(choice: Choice, error: KubeconfigError) -> str:
     sentence = str(error)
     for path in choice.paths:
         sentence = sentence.removeprefix(f"{path}: ")
+    if any(path.exists() and not os.access(path, os.R_OK) for path in choice.paths):
+        sentence += "; run it with sudo, or have `certwright user create` make a kubeconfig for you"
     return f"the kubeconfig {choice} cannot be used: {sentence}"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
@@ -20,6 +21,8 @@ from certwright.resources.retry import BreakerRecord, read_breaker
 Json = dict[str, Any]
 
 _HOUR = timedelta(hours=1)
+_FLAG = re.compile(r"--(http01-listen|tlsalpn01-listen|webroot|exec-solver|allow-http-servers)\b")
+_CORRECT = "correct the issuer or its Secrets"
 MOST_SHOWN = 10
 
 
@@ -136,7 +139,11 @@ def _story(status: IssuerStatus, now: datetime) -> tuple[str, str]:
     if not ready:
         return "not processed yet", "check that the controllers run"
     if ready.get("status") != "True":
-        return f"not ready: {sentence(str(ready.get('message', '')))}", "correct the issuer or its Secrets"
+        message = sentence(str(ready.get("message", "")))
+        # What the operator has not allowed is no fault of the issuer.
+        by_flag = _FLAG.search(message)
+        advice = f"start certwright with {by_flag[0]}, or change the issuer" if by_flag else _CORRECT
+        return f"not ready: {message}", advice
     waiting = f"; {count(len(status.waiting), 'certificate')} waiting or being issued"
     if breaker is None or not breaker.is_open:
         return f"ready{waiting if status.waiting else ''}", ""

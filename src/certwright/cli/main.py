@@ -80,8 +80,8 @@ _MEANT = {
     "certificates": "get certificates",
     "certs": "get certificates",
     "daemon": "serve",
-    "init": "create ca",
-    "install": "trust install",
+    "init": "setup",
+    "install": "setup",
     "issue": "create certificate",
     "issuer": "create issuer",
     "issuers": "get issuers",
@@ -284,6 +284,11 @@ def _unforeseen(error: BaseException) -> str:
         return str(error)
     if isinstance(error, OSError):
         where = str(error.filename) if error.filename else "writing failed" if error.errno in _IS_FULL else ""
+        if error.errno == errno.EACCES and where.endswith("kubeconfig"):
+            return (
+                f"{where}: {error.strerror}; run it with sudo, or have `certwright user create` make you a "
+                "kubeconfig"
+            )
         return f"{where}: {error.strerror or error}" if where else error.strerror or str(error)
     name = type(error).__name__
     return f"internal error: {name}: {error} (CERTWRIGHT_DEBUG=1 shows where)"

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from urllib.parse import urlsplit
 
 from certwright.kube.util.connections import proxy_for
+from certwright.kube.util.encoding import in_words
 from certwright.notifications.messages import Destination, Digest, SendError
 from certwright.notifications.settings import (
     AppriseSettings,
@@ -105,7 +106,7 @@ def send_mail(settings: SmtpSettings, digest: Digest) -> None:
     except smtplib.SMTPNotSupportedError as error:
         raise SendError(f"{place} does not support what is required: {error}") from error
     except (smtplib.SMTPException, OSError, ValueError) as error:
-        raise SendError(f"{place}: {error}") from error
+        raise SendError(f"{place}: {_why(error)}") from error
     if refused:
         raise SendError(f"{place} refuses {', '.join(refused)}")
 
@@ -182,9 +183,17 @@ def send_to_webhook(settings: WebhookSettings, digest: Digest) -> None:
     try:
         status = _post(url, settings.ca_file, json.dumps(digest.content()).encode(), headers)
     except (OSError, http.client.HTTPException, ValueError) as error:
-        raise SendError(f"the webhook at {host}: {str(error) or type(error).__name__}") from error
+        raise SendError(f"the webhook at {host}: {_why(error)}") from error
     if not 200 <= status < 300:
         raise SendError(f"the webhook at {host} answers {status}")
+
+
+def _why(error: Exception) -> str:
+    """The error in words, without its number."""
+    words = str(error)
+    if isinstance(error, OSError) and not isinstance(error, ssl.SSLError):
+        words = in_words(error)
+    return words or type(error).__name__
 
 
 def _post(url: str, ca_file: str | None, body: bytes, headers: dict[str, str]) -> int:

@@ -5,6 +5,8 @@ Secrets are in files that it names, which are read again for each message.
 
 from __future__ import annotations
 
+import difflib
+import re
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Literal
@@ -76,6 +78,16 @@ class _File(_Strict, frozen=True, kw_only=True):
     remind_every: str = "24h"
 
 
+_UNKNOWN = re.compile(r"Object contains unknown field `(.*)`")
+_FIELDS: dict[str, type[_Strict]] = {
+    "destinations": DestinationSettings,
+    "smtp": SmtpSettings,
+    "webhook": WebhookSettings,
+    "apprise": AppriseSettings,
+}
+"""The parts of the file by the last field of their path."""
+
+
 class NotificationSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The settings. `sender` names this installation in messages; None: the host name. `remind_every` zero:
     no reminders."""
@@ -141,6 +153,11 @@ def _sentence(error: str) -> str:
     """msgspec's `what - at `$.path`` as `path: what`."""
     what, _, place = error.partition(" - at `$")
     place = place.strip("`.")
+    if match := _UNKNOWN.fullmatch(what):
+        known = _FIELDS.get(place.rpartition(".")[2].partition("[")[0], _File).__struct_encode_fields__
+        near = difflib.get_close_matches(match[1], known, n=1)
+        fix = f"did you mean {near[0]}?" if near else f"known here: {', '.join(known)}"
+        what = f"unknown field {match[1]}; {fix}"
     return f"{place}: {what}" if place else what
 
 

@@ -89,7 +89,14 @@ async def _edit(here: Session, kind: Kind[Json], live: Json) -> str:
 
 
 def _open(text: str) -> str | None:
-    return click.edit(text, editor=os.environ.get("KUBE_EDITOR"), extension=".yaml")
+    try:
+        return click.edit(text, editor=os.environ.get("KUBE_EDITOR"), extension=".yaml")
+    except click.ClickException as error:
+        # click's: `nosuch: Editing failed: [Errno 2] …`.
+        name = next(filter(None, map(os.environ.get, _EDITORS)), "the editor")
+        raise Failed(
+            f"{name} could not be started, or failed; set KUBE_EDITOR or EDITOR to an installed editor"
+        ) from error
 
 
 def _without_comments(text: str) -> str:
