@@ -17,6 +17,7 @@ from certwright.resources.issuer import IssuerSpec
 from certwright.resources.issuer_rules import validate
 from certwright.resources.solver import DNS01_PROVIDERS
 from cli.calls import EXAMPLES, PATIENT, Cli, Start
+from support.bind import running_bind
 from support.openbao import app_role, openbao
 from support.pebble import running_pebble, serving
 
@@ -271,27 +272,40 @@ def test_wait_prints_no_object(cli: Cli, namespace: str) -> None:
     assert (both.status, both.out, "--wait and -o exclude each other" in both.err) == (2, "", True)
 
 
-def test_a_certificate_from_pebble_takes_three_commands(cli: Cli, start: Start, tmp_path: Path) -> None:
-    """A web root that the configuration allows, served by the http.server of Python."""
-    served = tmp_path / "www"
+def test_certificates_from_pebble_by_a_web_root_and_by_dns(cli: Cli, start: Start, tmp_path: Path) -> None:
+    served, bundle = tmp_path / "www", tmp_path / "pebble.pem"
     served.mkdir()
-    bundle = tmp_path / "pebble.pem"
-    with running_pebble() as pebble, serving(served, "127.0.0.1", pebble.http_port):
+    with (
+        running_bind() as bind,
+        running_pebble(names=bind.address) as pebble,
+        serving(served, "127.0.0.1", pebble.http_port),
+    ):
         bundle.write_bytes(pebble.ca_bundle)
         server = start(
             "serve", "--data-dir", "d", "--listen", "127.0.0.1:0", "--webroot", str(served),
             "--http01-check-port", str(pebble.http_port),
+            "--dns01-recursive-nameservers", bind.address, "--dns01-recursive-nameservers-only",
         )  # fmt: skip
         assert server.line().startswith("certwright is ready")
         options = ("--kubeconfig", str(tmp_path / "d" / "kubeconfig"))
         acme = ("--server", pebble.directory, "--ca-file", str(bundle), "--email", "you@example.org")
-        issuer = ("create", "issuer", "acme", "pebble", *acme, "--webroot", str(served))
-        made = cli(*issuer, *options, *WITHIN)
-        assert made.status == 0, made
-        web = ("create", "certificate", "web", "--dns", "localhost", "--issuer", "pebble")
-        issued = cli(*web, *options, *WITHIN)
-        assert issued.status == 0, issued
-        assert issued.out.splitlines()[-1].startswith("default/web: ready, valid until ")
+        host, port = bind.address.rsplit(":", 1)
+        tsig = f"name = hmacsha256\nsecret = {bind.secrets['hmacsha256']}\nalgorithm = hmac-sha256\n"
+        for name, of, words, stdin in (
+            ("files", "--ip=127.0.0.1", ("--webroot", str(served)), ""),
+            (
+                "wildcard",
+                "--dns=*.example.org",
+                ("--dns01", "rfc2136", "--credentials", "-"),
+                f"server = {host}\nport = {port}\n{tsig}",
+            ),
+        ):
+            made = cli("create", "issuer", "acme", name, *acme, *words, *options, *WITHIN, stdin=stdin)
+            assert made.status == 0, made
+            web = ("create", "certificate", name, of, "--issuer", name)
+            issued = cli(*web, *options, *WITHIN)
+            assert issued.status == 0, issued
+            assert issued.out.splitlines()[-1].startswith(f"default/{name}: ready, valid until ")
         other = ("create", "certificate", "no", "--dns", "no.test", "--issuer", "pebbel", *options)
         never = cli(*other, "--wait", "--timeout=1")
         assert never.status == 1
