@@ -214,7 +214,9 @@ class _Exporter:
         self._copy: LocalCopy | None = None
         self._is_connected = False
         self._watched: tuple[Kind[Any], str, str]
-        self._failures, self._repeated, self._sentence = 0, 0, ""
+        self._failures, self._repeated = 0, 0
+        # The last problem; at first none, so that the first success is reported as well.
+        self._sentence: str | None = ""
 
     def close(self) -> None:
         """Let other processes write to the directory."""
@@ -271,9 +273,9 @@ class _Exporter:
         except Problem as problem:
             self._note(problem)
             return problem
-        if self._sentence and not wrote:
+        if self._sentence is not None and not wrote:
             report(copy.summary)
-        self._sentence = ""
+        self._sentence = None
         return None
 
     async def _write(self, client: Client, copy: LocalCopy) -> str:
