@@ -115,7 +115,7 @@ def _files(root: Path) -> None:
     units = dist.ROOT / "deploy" / "systemd"
     unit, follower = ((units / f"certwright{name}.service").read_text() for name in ("", "-export@"))
     for name, content in {
-        "usr/lib/systemd/system/certwright.service": _unit(unit),
+        "usr/lib/systemd/system/certwright.service": unit.replace("/bin/env certwright", "/bin/certwright"),
         "usr/lib/systemd/system/certwright-export@.service": follower,
         "usr/lib/sysusers.d/certwright.conf": (FOLDER / "sysusers.conf").read_text(),
         "etc/certwright/certwright.yaml": (FOLDER / "certwright.yaml").read_text(),
@@ -126,17 +126,6 @@ def _files(root: Path) -> None:
     (root / "etc/certwright/conf.d").mkdir()
     (root / "usr/bin").mkdir()
     (root / "usr/bin/certwright").symlink_to(HOME / "bin" / "certwright")
-
-
-def _unit(text: str) -> str:
-    """The unit with the user and the program of the package."""
-    for pattern, replacement in (
-        (r"^ExecStart=.*$", "ExecStart=/usr/bin/certwright serve --config /etc/certwright/certwright.yaml"),
-        (r"^(DynamicUser=yes|User=.*)$", "User=certwright"),
-    ):
-        text, count = re.subn(pattern, replacement, text, flags=re.M)
-        assert count == 1, f"deploy/systemd/certwright.service has {count} lines {pattern}"
-    return text
 
 
 def _control(root: Path, version: str, architecture: str) -> None:
