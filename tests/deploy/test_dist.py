@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+from collections.abc import Mapping
 from email.parser import HeaderParser
 from pathlib import Path
 from zipfile import ZipFile
@@ -44,11 +45,13 @@ Description: not there
 _FROM_ENVIRONMENT = re.compile("(?i)^pip_|^uv_|_proxy$|^ssl_|^requests_")
 
 
-def run(*words: str | Path, status: int = 0, cwd: Path | None = None, **variables: str | Path) -> str:
-    """Run a program in a clean environment with those variables, and return all that it prints."""
+def run(
+    *words: str | Path, status: int = 0, cwd: Path | None = None, env: Mapping[str, str | Path] | None = None
+) -> str:
+    """Run a program in a clean environment with the variables of `env`, and return all that it prints."""
     kept = {name: value for name, value in os.environ.items() if _FROM_ENVIRONMENT.search(name)}
     environment = {"PATH": f"/usr/sbin:/sbin:{os.defpath}", "HOME": "/nonexistent", **kept}
-    environment |= {name: str(value) for name, value in variables.items()}
+    environment |= {name: str(value) for name, value in (env or {}).items()}
     command = [str(word) for word in words]
     done = subprocess.run(
         command,
@@ -105,12 +108,12 @@ def test_the_wheel_installs_in_a_clean_environment(program: str, tmp_path: Path)
     base = Path(sys.base_prefix, "bin", "python3")
     if program == "pip":
         run(base, "-m", "venv", tmp_path)
-        run(tmp_path / "bin" / "pip", "install", "--quiet", f"{WHEEL}[etcd,doh,lexicon,apprise]", **places)
+        run(tmp_path / "bin" / "pip", "install", "--quiet", f"{WHEEL}[etcd,doh,lexicon,apprise]", env=places)
         run(tmp_path / "bin" / "python", "-c", "import apprise, h2, hpack, lexicon")
     elif program == "pipx":
-        run(BUILDER / "pipx", "install", "--python", base, WHEEL, **places)
+        run(BUILDER / "pipx", "install", "--python", base, WHEEL, env=places)
     else:
-        run(BUILDER / "uv", "tool", "install", "--python", base, WHEEL, **places)
+        run(BUILDER / "uv", "tool", "install", "--python", base, WHEEL, env=places)
     assert __version__ in run(tmp_path / "bin" / "certwright", "version")
 
 
@@ -124,9 +127,9 @@ def test_the_executable_starts_with_each_python(minor: int, tmp_path: Path) -> N
         (tmp_path / "bin" / name).symlink_to(require(name))
     places = {"HOME": tmp_path, "PATH": tmp_path / "bin"}
     for _ in range(2):  # it unpacks itself at the first start
-        shown = run(EXECUTABLE, "version", **places)
+        shown = run(EXECUTABLE, "version", env=places)
         assert f"(Python 3.{minor}." in shown
-    shown = run(EXECUTABLE, "run", QUICKSTART, "--once", "--timeout", "3m", cwd=tmp_path, **places)
+    shown = run(EXECUTABLE, "run", QUICKSTART, "--once", "--timeout", "3m", cwd=tmp_path, env=places)
     assert (tmp_path / "certwright-export" / "default" / "web" / "tls.crt").exists(), shown
     # As it starts DNS plug-ins; the extras are in it.
     itself = "subprocess.run([sys.executable, '-Psm', 'certwright', 'version'], check=True)"
@@ -134,8 +137,7 @@ def test_the_executable_starts_with_each_python(minor: int, tmp_path: Path) -> N
         EXECUTABLE,
         "-c",
         f"import subprocess, sys, apprise, h2, hpack, lexicon; {itself}",
-        PEX_INTERPRETER="1",
-        **places,
+        env={**places, "PEX_INTERPRETER": "1"},
     )
 
 
@@ -145,7 +147,7 @@ def test_the_executable_names_the_pythons_that_it_needs(tmp_path: Path) -> None:
     old.write_text("#!/bin/sh\nexit 1\n")
     old.chmod(0o755)
     (tmp_path / "uname").symlink_to(require("uname"))
-    shown = run(EXECUTABLE, "version", status=1, PATH=tmp_path, HOME=tmp_path)
+    shown = run(EXECUTABLE, "version", status=1, env={"PATH": tmp_path, "HOME": tmp_path})
     assert shown == (
         "error: certwright needs Python 3.11, 3.12 or 3.13 in PATH; "
         "on Debian and Ubuntu: apt install python3\n"
@@ -156,7 +158,9 @@ def test_the_executable_names_the_pythons_that_it_needs(tmp_path: Path) -> None:
 @pytest.mark.skipif("os.geteuid() != 0", reason="only root starts a program as another user")
 def test_an_environment_of_the_executable_serves_as_the_images_user(tmp_path: Path) -> None:
     home = tmp_path / "opt"
-    run(EXECUTABLE, "venv", home, PEX_TOOLS="1", HOME=tmp_path)  # with Debian's Python: others may be private
+    run(
+        EXECUTABLE, "venv", home, env={"PEX_TOOLS": "1", "HOME": tmp_path}
+    )  # with Debian's Python: others may be private
     data, port = tmp_path / "data", free_port()
     data.mkdir(mode=0o700)
     os.chown(data, USER, USER)
@@ -227,8 +231,7 @@ def test_the_executable_and_the_package_have_the_same_bytes_elsewhere(tmp_path: 
             BUILDER / "python",
             ROOT / "deploy" / f"{name}.py",
             tmp_path,
-            PATH=os.environ["PATH"],
-            HOME=tmp_path / "h",
+            env={"PATH": os.environ["PATH"], "HOME": tmp_path / "h"},
         )
     for path in tmp_path.iterdir():
         if path.is_file():
