@@ -781,3 +781,35 @@ def test_wait_refuses_a_condition_that_the_kind_never_has(cli: Cli, namespace: s
     assert "did you mean condition=Ready?" in refused.err
     none = cli("wait", "cm/kube-root-ca.crt", "--for=condition=Ready", "--timeout=60", *here)
     assert "configmaps have no conditions; wait for delete or create" in none.err
+
+
+def test_many_are_renewed_and_waited_for_together(cli: Cli, namespace: str) -> None:
+    here = ("-n", namespace)
+    many = "---".join(CERTIFICATE.replace("web", f"web{n}") for n in range(25))
+    assert cli("apply", "-f", "-", *here, stdin=many).status == 0
+    waiting = cli("wait", "cert", "--all", "--for=condition=Ready", "--timeout=1", *here)
+    assert waiting.status == 1
+    reasons = [line for line in waiting.err.splitlines() if "not within 1 s: waiting for Issuer" in line]
+    assert len(reasons) == 25, waiting.err
+    assert cli("apply", "-f", "-", *here, stdin=SELF_SIGNED).status == 0
+    ready = cli("wait", "cert", "--all", "--for=condition=Ready", *PATIENT, *here)
+    assert (ready.status, ready.out.count("condition met\n")) == (0, 25), ready.err
+    renewed = cli("renew", "--all", *here)
+    assert (renewed.status, renewed.out.count("Renewing certificate")) == (0, 25)
+    assert renewed.err == "25 renewing\n"
+
+
+def test_lists_are_printed_for_programs(cli: Cli, namespace: str) -> None:
+    here = ("-n", namespace)
+    assert cli("apply", "-f", "-", *here, stdin=SELF_SIGNED + CERTIFICATE).status == 0
+    assert cli("wait", "cert/web", "--for=condition=Ready", *PATIENT, *here).status == 0
+    assert cli("get", "cert", "--no-headers", *here).out.startswith("web ")
+    columns = ("-o", "custom-columns=N:.metadata.name", "--no-headers")
+    assert cli("get", "cert", *columns, *here).out == "web\n"
+    until_so(lambda: json.loads(cli("events", "-o", "json", *here).out)["items"] != [])
+    inside = json.loads(cli("inspect", "web-tls", "-o", "json", *here).out)
+    assert inside["certificate"]["dnsNames"] == ["web.example.test"]
+    assert inside["privateKey"]["belongsToCertificate"] is True
+    assert json.loads(cli("version", "-o", "json").out).keys() == {"certwright", "python", "system"}
+    soon = cli("expiring", "--no-headers", *here).out
+    assert soon.startswith("Certificate "), soon

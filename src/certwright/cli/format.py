@@ -176,9 +176,11 @@ def table(
     headers: bool = True,
     at_least: Sequence[int] = (),
     indent: int = 0,
+    colours: bool = True,
 ) -> tuple[list[str], list[int]]:
     """As `aligned`, with the titles as first row, but on a terminal as wide as that and with colours: long
-    cells are cut (`…`), and the text of the last column is wrapped. `indent`: of the lines, in columns."""
+    cells are cut (`…`), and the text of the last column is wrapped. `indent`: of the lines, in columns;
+    `colours`: whether they are printed by `print_lines`."""
     cells = [[visible(text).replace("\n", "\\n") for text in row] for row in rows]
     first = [list(titles)] if headers else []
     if not first and not cells:
@@ -186,7 +188,7 @@ def table(
     widths = _widths(first + cells, at_least)
     if sys.stdout is not None and sys.stdout.isatty():
         widths = _fitted(widths, shutil.get_terminal_size().columns - indent)
-    states = [title in _STATES for title in titles] if is_coloured() else []
+    states = [title in _STATES for title in titles] if colours and is_coloured() else []
     lines = [line for row in first for line in _wrapped(row, widths, [])]
     return lines + [line for row in cells for line in _wrapped(row, widths, states)], widths
 

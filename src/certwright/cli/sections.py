@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from certwright.cli.format import age, at, lines_of, parse_time, sentence, when
+from certwright.cli.format import age, at, lines_of, parse_time, sentence, table, when
 
 Json = Mapping[str, Any]
 _INDENT = "  "
@@ -65,7 +65,7 @@ def conditions(obj: Json, now: datetime) -> list[str]:
     if not items:
         return []
     titles = ("TYPE", "STATUS", "REASON", "SINCE", "MESSAGE")
-    return lines_of([titles, *(_condition(item, now) for item in items)])
+    return _table(titles, [_condition(item, now) for item in items])
 
 
 def _condition(item: Json, now: datetime) -> tuple[str, ...]:
@@ -82,7 +82,11 @@ def _condition(item: Json, now: datetime) -> tuple[str, ...]:
 def events(items: Iterable[Json], now: datetime) -> list[str]:
     """Events as a table, in the given order: type, reason, age and count, message."""
     rows = [_event(item, now) for item in items]
-    return lines_of([("TYPE", "REASON", "AGE", "MESSAGE"), *rows]) if rows else []
+    return _table(("TYPE", "REASON", "AGE", "MESSAGE"), rows) if rows else []
+
+
+def _table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    return table(titles, rows, indent=len(_INDENT), colours=False)[0]
 
 
 def _event(item: Json, now: datetime) -> tuple[str, ...]:
