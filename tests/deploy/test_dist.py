@@ -158,9 +158,8 @@ def test_the_executable_names_the_pythons_that_it_needs(tmp_path: Path) -> None:
 @pytest.mark.skipif("os.geteuid() != 0", reason="only root starts a program as another user")
 def test_an_environment_of_the_executable_serves_as_the_images_user(tmp_path: Path) -> None:
     home = tmp_path / "opt"
-    run(
-        EXECUTABLE, "venv", home, env={"PEX_TOOLS": "1", "HOME": tmp_path}
-    )  # with Debian's Python: others may be private
+    # With Debian's Python: others may be private to their user.
+    run(EXECUTABLE, "venv", home, env={"PEX_TOOLS": "1", "HOME": tmp_path})
     data, port = tmp_path / "data", free_port()
     data.mkdir(mode=0o700)
     os.chown(data, USER, USER)
