@@ -253,6 +253,8 @@ def test_a_web_root_that_the_server_does_not_allow_comes_with_the_line_that_allo
     )
     plain = cli("create", "issuer", "acme", "x", "--server", "http://ca.test/d", "--http01", "-n", namespace)
     assert "add the line `allowHttpServers: true`" in plain.err
+    dns = (*LETS_ENCRYPT, "--dns01", "pdns", "--credentials", "-", "-n", namespace)
+    assert "`allowHttpServers: true`" in cli(*dns, stdin="host=http://p.test\napi_key=k").err
     lexicon = (*LETS_ENCRYPT, "--dns01", "lexicon:hetzner", "--credentials", "-", "-n", namespace)
     assert "add the line `dns01Lexicon: [hetzner]`" in cli(*lexicon, stdin="auth_token=x").err
 

@@ -15,7 +15,6 @@ import msgspec
 
 from certwright.cli.dns_providers import (
     PROVIDERS,
-    SPELLINGS,
     Credentials,
     Solved,
     dns01_solver,
@@ -248,14 +247,14 @@ def _notes(requested: NewLetsEncrypt | NewAcme, solved: Solved) -> tuple[str, ..
 
 
 def _allowing(solving: Solving) -> dict[str, str]:
-    kind, _, name = (solving.dns01 or "").partition(":")
+    name = (solving.dns01 or "").partition(":")[2]
     return {
         "http01.webroot.path": f"webroot: [{json.dumps(solving.webroot, ensure_ascii=False)}]",
         "dns01.lexicon.provider": f"dns01Lexicon: [{name}]",
         "dns01.plugin.name": f"dns01Plugin: [{name}]",
         "acme.server": "allowHttpServers: true",
-        "vault.server": "allowHttpServers: true",
-        f"dns01.{SPELLINGS.get(kind.lower(), '')}.host": "allowHttpServers: true",
+        "dns01.acmeDNS.host": "allowHttpServers: true",
+        "dns01.powerDNS.host": "allowHttpServers: true",
     }
 
 
