@@ -177,6 +177,20 @@ def test_files_that_others_can_change_are_refused(tmp_path: Path) -> None:
     assert result.stderr.count("\n") == 3
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, which may be another user")
+def test_a_file_that_the_user_cannot_read_is_named(tmp_path: Path) -> None:
+    path = write(tmp_path, main="dataDir: /a\n")
+    path.chmod(0o600)
+    context = context_of("serve")
+    os.seteuid(65532)
+    try:
+        problems = Files(path, context).problems
+    finally:
+        os.seteuid(0)
+    fix = "chgrp it to that user's group, and chmod g+r it"
+    assert f"{path}: cannot be read by user 65532; {fix}" in map(str, problems)
+
+
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     result = invoke("config", "check", str(tmp_path / "none.yaml"))
     assert result.exit_code == 1

@@ -223,6 +223,12 @@ class Files:
                     self._refuse(path, 0, "is not a regular file")
                     return
                 raw = file.read(_MAX_BYTES + 1)
+        except PermissionError:
+            user = os.geteuid()
+            self._refuse(
+                path, 0, f"cannot be read by user {user}; chgrp it to that user's group, and chmod g+r it"
+            )
+            return
         except OSError as error:
             self._refuse(path, 0, error.strerror or str(error))
             return
