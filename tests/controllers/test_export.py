@@ -8,20 +8,23 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
 from certwright.controllers.deliveries.export import Exporter, Exports, ExportSettings, OnChange
+from certwright.kube.api import conditions
 from certwright.kube.api.core import EVENTS, SECRETS, Secret, SecretMeta
-from certwright.kube.api.meta import ObjectKey, ObjectMeta
+from certwright.kube.api.meta import Condition, ObjectKey, ObjectMeta
 from certwright.kube.util.clock import SystemClock
 from certwright.kube.util.tasks import TaskSet
 from certwright.resources.certificate import Certificate, CertificateSpec
 from certwright.resources.references import IssuerReference
 from certwright.resources.table import CERTIFICATES
+from controllers import scene
 from support.pairs import server_pair
 from support.waiting import until
-from support.world import World, make_world
+from support.world import World, eventually, make_world
 
 WEB = ObjectKey("default", "web")
 DATA = {"tls.crt": b"certificate"}
@@ -246,3 +249,39 @@ async def test_a_program_that_the_command_starts_may_go_on(tmp_path: Path) -> No
         on_change.add(SHOP_WEB, version(tmp_path))
         assert await on_change.wait_tried()
     assert is_done(tmp_path)
+
+
+async def test_the_condition_exported_is_set_when_the_files_are_there_and_ends_with_them(
+    tmp_path: Path,
+) -> None:
+    settings = ExportSettings(
+        reserves_late=False, root=tmp_path, with_ca_keys=False, command=None, timeout_s=5
+    )
+    async with make_world() as world, Exports(settings, FastClock()).opened() as exports:
+
+        async def is_exported() -> bool:
+            await world.settle()
+            return conditions.is_true((await world.certificate("web")).status.conditions, "Exported")
+
+        issued = scene.Scene(world)
+        await issued.add_ca()
+        tasks = TaskSet()
+        tasks.start(exports.follow(world.client), name="export")
+        await issued.issue("web")
+        await eventually(is_exported)
+        assert (tmp_path / "default" / "web" / "tls.crt").exists()
+        first = (await world.condition("web", "Exported")).message
+        await tasks.close()
+        await world.advance(timedelta(seconds=2))
+        # Without an export, the next issuance removes it.
+        issuing = Condition(type="Issuing", status="True", reason="Requested")
+        present = (await world.certificate("web")).status.conditions
+        status = {"status": {"conditions": msgspec.to_builtins((*present, issuing))}}
+        await world.client.patch(CERTIFICATES, "web", "default", status, subresource="status")
+        assert not await is_exported()
+        assert (await world.certificate("web")).status.revision == 2
+        tasks = TaskSet()
+        tasks.start(exports.follow(world.client), name="export")
+        await eventually(is_exported)
+        assert (await world.condition("web", "Exported")).message != first
+        await tasks.close()

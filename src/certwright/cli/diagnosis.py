@@ -190,7 +190,14 @@ def diagnose(around: Around, now: datetime) -> Diagnosis:
 
 
 CONDITION_TYPES: Mapping[str, tuple[str, ...]] = {
-    "certificates.cert-manager.io": ("Ready", "Issuing", "SecretAdopted", "Verified", CA_KEY_REPLACEMENT),
+    "certificates.cert-manager.io": (
+        "Ready",
+        "Issuing",
+        "SecretAdopted",
+        "Verified",
+        "Exported",
+        CA_KEY_REPLACEMENT,
+    ),
     "certificaterequests.cert-manager.io": ("Ready", "Approved", "Denied", "InvalidRequest", "FailureCause"),
     "issuers.cert-manager.io": ("Ready",),
     "clusterissuers.cert-manager.io": ("Ready",),

@@ -21,6 +21,8 @@ INVALID_REQUEST: Final = "InvalidRequest"
 """On a CertificateRequest: the CSR cannot be used."""
 SECRET_ADOPTED: Final = "SecretAdopted"  # noqa: S105 - a name, no password; not in cert-manager
 """On a Certificate, beyond cert-manager: its Secret existed before and was adopted."""
+EXPORTED: Final = "Exported"
+"""On a Certificate, beyond cert-manager: the files of `--export` contain the certificate of its Secret."""
 CERTIFICATE_VERIFIED: Final = "Verified"
 """On a Certificate, beyond cert-manager, and only as `False`: some clients refuse the certificate, or the
 issuer has changed what was requested."""

@@ -84,6 +84,8 @@ class Issuing:
                     acme=None,
                 )
                 draft.remove_condition(reasons.ISSUING)
+                # Of the files with the certificate before.
+                draft.remove_condition(reasons.EXPORTED)
                 draft.set_retry(None)
                 draft.add_event("Normal", "Issuing", ISSUED)
             elif (moment := _withheld_until(request, snapshot)) is not None:

@@ -15,7 +15,7 @@ import os
 import re
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -24,10 +24,11 @@ import msgspec
 from certwright.kit import logs
 from certwright.kit.hooks import DEFAULT_TIMEOUT_S, HookError, run_hook
 from certwright.kit.versioned_files import File, VersionedFolder
+from certwright.kube.api import conditions
 from certwright.kube.api.core import SECRETS
-from certwright.kube.api.errors import ApiError, NotFound
+from certwright.kube.api.errors import ApiError, Conflict, NotFound, Unreachable
 from certwright.kube.api.kinds import AnyKind, Kind
-from certwright.kube.api.meta import Object, ObjectKey, Struct
+from certwright.kube.api.meta import Condition, Object, ObjectKey, Struct
 from certwright.kube.client.filtered_informer import Identified, Identity, identities
 from certwright.kube.client.informer import Informer
 from certwright.kube.client.rest import Client
@@ -41,6 +42,7 @@ from certwright.kube.util.tasks import TaskSet
 from certwright.pki.certificates import read_certificate
 from certwright.pki.errors import PkiError
 from certwright.pki.keys import load_private_key, public_key_der
+from certwright.resources import reasons
 from certwright.resources.names import CERTIFICATE_NAME
 from certwright.resources.table import CERTIFICATES
 
@@ -205,6 +207,7 @@ def _is_ca(data: Mapping[str, bytes]) -> bool:
 _DEBOUNCE: Final = timedelta(seconds=0.25)
 _FIRST_RETRY, _LONGEST_RETRY = timedelta(seconds=1), timedelta(seconds=300)
 _BY_TARGET: Final = "target"
+_ATTEMPTS: Final = 5
 _COMPONENT: Final = "certwright-export"
 # Changes within this time are written together.
 _TOGETHER_S = 0.05
@@ -479,6 +482,7 @@ class Exports:
             self._fail(key, f"{error.filename or self.root}: {error.strerror or error}")
             return
         self._failing.pop(key, None)
+        await self._report_exported(key, read_certificate(secret.data["tls.crt"]).not_after)
         directory = str(self.folder(key))
         if result.removed_ca_key:
             message = "private key of a CA removed; --export-ca-keys keeps it"
@@ -490,6 +494,38 @@ class Exports:
             self.on_replaced()
         if self._on_change is not None and not result.is_done:
             self._on_change.add(key, result.version)
+
+    async def _report_exported(self, key: ObjectKey, not_after: datetime) -> None:
+        """Set the condition `Exported`, for those that wait for the files. The next issuance removes it."""
+        expiry = f"{not_after:%Y-%m-%d %H:%M:%S} UTC"
+        message = f"the exported files contain the certificate that expires on {expiry}"
+        for _ in range(_ATTEMPTS):
+            try:
+                certificate = await self._client.get(CERTIFICATES, key.name, key.namespace)
+                existing, meta = certificate.status.conditions, certificate.metadata
+                before = conditions.find(existing, reasons.EXPORTED)
+                if conditions.is_true(existing, reasons.ISSUING):
+                    return  # Its end is a change of the Certificate, and written here again.
+                if before is not None and before.message == message:
+                    return
+                exported = Condition(
+                    type=reasons.EXPORTED,
+                    status="True",
+                    reason=reasons.EXPORTED,
+                    message=message,
+                    observed_generation=meta.generation,
+                )
+                changed = conditions.with_condition(existing, exported, self._clock.now())
+                patch = {
+                    "metadata": {"resourceVersion": meta.resource_version},
+                    "status": {"conditions": msgspec.to_builtins(changed)},
+                }
+                await self._client.patch(CERTIFICATES, key.name, key.namespace, patch, subresource="status")
+            except Conflict:
+                continue  # A controller wrote at the same moment.
+            except (ApiError, Unreachable) as error:
+                _log.debug("the condition Exported of Certificate %s was not written: %s", key, error)
+            return
 
     def _fail(self, key: ObjectKey, reason: str) -> bool:
         """Log why the files were not written, and return whether that is new."""
