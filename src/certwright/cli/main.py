@@ -12,7 +12,7 @@ import itertools
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import click
@@ -126,6 +126,22 @@ _PLACES = {
 # Errors of a write that do not name the file.
 _IS_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _INTERRUPTED = 130  # 128 + SIGINT, as a shell reports it
+
+
+_HYPHEN = "\N{NON-BREAKING HYPHEN}"
+
+
+class _Formatter(click.HelpFormatter):
+    """click's, but words with hyphens, such as paths and flags, are not broken: they are copied."""
+
+    def write_dl(self, rows: Iterable[tuple[str, str]], col_max: int = 30, col_spacing: int = 2) -> None:
+        """See `click.HelpFormatter`."""
+        begin = len(self.buffer)
+        super().write_dl([(term, text.replace("-", _HYPHEN)) for term, text in rows], col_max, col_spacing)
+        self.buffer[begin:] = [text.replace(_HYPHEN, "-") for text in self.buffer[begin:]]
+
+
+click.Context.formatter_class = _Formatter
 
 
 class Program(click.Group):
