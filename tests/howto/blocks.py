@@ -32,10 +32,20 @@ class File:
     text: str
 
 
-def blocks(page: Path) -> Iterator[Script | File]:
+def blocks(text: str) -> Iterator[Script | File]:
     """The blocks of a page that are run or written, in order."""
-    for language, text in _BLOCK.findall(page.read_text()):
+    for language, content in _BLOCK.findall(text):
         if language == "sh":
-            yield Script(text)
-        elif named := _NAME.match(text):
-            yield File(named[1], text)
+            yield Script(content)
+        elif named := _NAME.match(content):
+            yield File(named[1], content)
+
+
+def ways(page: Path) -> dict[str, str]:
+    """The parts of a page that are followed each on a machine of its own: "page", and "by hand", the section
+    of that name. Parts without commands are left out."""
+    text = page.read_text()
+    before, _, by_hand = text.partition("\n## By hand\n")
+    by_hand, _, after = by_hand.partition("\n## ")
+    parts = {"page": before + after, "by hand": by_hand}
+    return {name: part for name, part in parts.items() if any(isinstance(b, Script) for b in blocks(part))}

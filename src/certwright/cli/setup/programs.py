@@ -270,8 +270,8 @@ def _dovecot_after(site: Site) -> Sequence[Step]:
     return (TextFile(site.config / "conf.d/99-certwright.conf", _dovecot_body(site), owner=site.slug),)
 
 
+# Not `ca.crt`: certificates of ACME servers have none, and a Delivery needs all its outputs.
 _CHAIN: Final = DeliveryOutput(name="tls.crt", format="CertificateChain")
-_CA: Final = DeliveryOutput(name="ca.crt", format="CA")
 
 
 _KEY: Final = DeliveryOutput(name="tls.key", format="PrivateKey")
@@ -318,7 +318,7 @@ SERVERS: Final = {
             program="haproxy",
             test=("haproxy", "-c", "-q", "-f", "/etc/haproxy/haproxy.cfg"),
             reload="service haproxy reload",
-            outputs=(DeliveryOutput(name="all.pem", format="Combined"), _CA),
+            outputs=(DeliveryOutput(name="all.pem", format="Combined"),),
             lines=_haproxy_lines,
             into="/etc/haproxy/haproxy.cfg (keep its `global` section)",
         ),
@@ -330,7 +330,7 @@ SERVERS: Final = {
             program="caddy",
             reload="caddy reload --config /etc/caddy/Caddyfile --force",
             group="caddy",
-            outputs=(_CHAIN, replace(_KEY, group="caddy", mode="0640"), _CA),
+            outputs=(_CHAIN, replace(_KEY, group="caddy", mode="0640")),
             lines=_caddy_lines,
             into="/etc/caddy/Caddyfile",
         ),
@@ -345,7 +345,7 @@ SERVERS: Final = {
             port=5432,
             start_tls="postgres",
             owner="postgres",
-            outputs=(_CHAIN, replace(_KEY, owner="postgres", mode="0600"), _CA),
+            outputs=(_CHAIN, replace(_KEY, owner="postgres", mode="0600")),
             after=_postgresql_after,
             lines=_postgresql_body,
             into="postgresql.conf",
