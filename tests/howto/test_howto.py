@@ -62,6 +62,9 @@ IS_FIRST = "certwright setup service\n"
 """Pages that begin with this are followed on a machine without a service."""
 
 
+_WITHIN_S = 60.0
+
+
 @pytest.mark.parametrize(("name", "way"), WAYS)
 def test_following_the_page_works(name: str, way: str, host: Host) -> None:
     for tool in NEEDS.get(name, ()):
@@ -83,6 +86,20 @@ def test_following_the_page_works(name: str, way: str, host: Host) -> None:
         host.follow(text)
         if name in SERVED:
             check_renewal(host, *SERVED[name])
+
+
+@pytest.mark.parametrize("heading", ["with a CA of your own", "with Let's Encrypt"])
+def test_three_commands_of_the_readme_give_https(heading: str, host: Host) -> None:
+    for tool in ("nginx", "update-ca-certificates"):
+        require(tool)
+    readme = (FOLDER.parents[1] / "README.md").read_text()
+    section = readme.partition(f"## Three commands to HTTPS {heading}\n")[2].partition("\n## ")[0]
+    begin = time.monotonic()
+    with host.lets_encrypt() if "letsencrypt" in section else nullcontext():
+        host.follow(section.replace("sudo ", ""))
+    assert time.monotonic() - begin < _WITHIN_S
+    name = "www.example.com" if "letsencrypt" in section else "www.example.test"
+    assert presented(name) == stored(host, "web")
 
 
 def check_renewal(host: Host, certificate: str, name: str) -> None:
