@@ -17,6 +17,7 @@ from certwright.cli.setup.programs import SERVERS
 from certwright.kube.util.files import write_atomically
 from cli.calls import Outcome
 from support.machine import Machine, own_machine
+from support.real import require
 
 WITHIN_S = 60.0
 SERVICE = f"certwright setup service --program {Path(sys.executable).parent}/certwright"
@@ -227,6 +228,29 @@ def test_the_doctor_finds_each_fault_and_names_its_fix(machine: Machine) -> None
         expected.append(text)
     said = machine.run("certwright doctor", status=1)
     assert [text for text in expected if text not in said] == []
+
+
+HAPROXY = """frontend https
+    bind 127.0.0.1:443 ssl crt /etc/haproxy/tls/site/all.pem
+    http-request return status 200
+"""
+
+
+def test_a_database_a_proxy_and_a_mail_server_present_their_certificates(machine: Machine) -> None:
+    for tool in ("pg_ctlcluster", "haproxy", "dovecot"):
+        require(tool)
+    machine.run("mkdir -p /run/postgresql /run/haproxy /run/dovecot; chown postgres /run/postgresql")
+    machine.run(f"systemctl start postgresql && systemctl start dovecot && {SERVICE}")
+    said = machine.run("certwright setup postgresql db --dns db.example.test")
+    assert "postgres://db.example.test@127.0.0.1:5432 presents default/db" in said
+    assert machine.run("stat -L -c '%a %U' /etc/postgresql/tls/db/tls.key") == "600 postgres\n"
+    said = machine.run("certwright setup dovecot mail --dns mail.example.test")
+    assert "imap://mail.example.test@127.0.0.1:143 presents default/mail" in said
+    said = machine.run("certwright setup haproxy site --dns shop.example.test")
+    assert "bind :443 ssl crt /etc/haproxy/tls/site/all.pem" in said
+    assert "does not use default/site yet" in said
+    machine.run(f"cat >> /etc/haproxy/haproxy.cfg <<'END'\n{HAPROXY}END\nsystemctl start haproxy")
+    assert "@127.0.0.1:443 presents default/site" in machine.run("certwright setup haproxy site")
 
 
 def eventually(machine: Machine, script: str, text: str) -> None:

@@ -32,7 +32,10 @@ SERVERS = {
         "haproxy -W -D -p /run/haproxy.pid -f /etc/haproxy/haproxy.cfg",
         "kill -USR2 $(cat /run/haproxy.pid)",
     ),
-    "postgresql": ("service postgresql start", "service postgresql reload"),
+    "postgresql": (
+        "pg_ctlcluster --skip-systemctl-redirect 15 main start",
+        "pg_ctlcluster --skip-systemctl-redirect 15 main reload",
+    ),
     "postfix": ("postfix start", "postfix reload"),
     "dovecot": ("dovecot", "doveadm reload"),
     "caddy": (
@@ -40,6 +43,9 @@ SERVERS = {
         "caddy reload --config /etc/caddy/Caddyfile --force",
     ),
 }
+
+NAMES = {"postgresql": "postgres", "postfix": "master"}
+"""Names of processes, where they are not the unit's."""
 
 
 class Failed(Exception):
@@ -132,15 +138,18 @@ class Manager:
         """Carry out a verb for a unit."""
         if unit in SERVERS and verb in ("reload", "reload-or-restart", "start", "restart"):
             running = (
-                unit in self.running or subprocess.run(["pgrep", "-x", unit], check=False).returncode == 0
+                unit in self.running
+                or subprocess.run(["pgrep", "-x", NAMES.get(unit, unit)], check=False).returncode == 0
             )
             self.running.pop(unit, None)
             command = SERVERS[unit][1 if running else 0]
             if verb == "reload" and not running:
                 raise Failed(f"{unit}.service is not active, cannot reload.")
-            done = subprocess.run(["sh", "-c", command], check=False, capture_output=True)
+            done = subprocess.run(
+                ["sh", "-c", command], check=False, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            )
             if done.returncode:
-                raise Failed(f"Job for {unit}.service failed: {done.stderr.decode()}")
+                raise Failed(f"Job for {unit}.service failed")
         elif verb in ("restart", "stop", "disable"):
             if verb != "disable" or now:
                 self.stop(unit)
