@@ -12,7 +12,8 @@ import shutil
 import subprocess
 import sys
 import tarfile
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Iterator, Mapping
 from email.parser import HeaderParser
 from pathlib import Path
 from zipfile import ZipFile
@@ -154,21 +155,26 @@ def test_the_executable_names_the_pythons_that_it_needs(tmp_path: Path) -> None:
     )
 
 
+@pytest.fixture
+def public() -> Iterator[Path]:
+    """A directory that other users can enter; those of pytest are made private again by each pytest."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
 @needs_dist
 @pytest.mark.skipif("os.geteuid() != 0", reason="only root starts a program as another user")
-def test_an_environment_of_the_executable_serves_as_the_images_user(tmp_path: Path) -> None:
-    home = tmp_path / "opt"
+def test_an_environment_of_the_executable_serves_as_the_images_user(public: Path) -> None:
+    home = public / "opt"
     # With Debian's Python: others may be private to their user.
-    run(EXECUTABLE, "venv", home, env={"PEX_TOOLS": "1", "HOME": tmp_path})
-    data, port = tmp_path / "data", free_port()
+    run(EXECUTABLE, "venv", home, env={"PEX_TOOLS": "1", "HOME": public})
+    data, port = public / "data", free_port()
     data.mkdir(mode=0o700)
     os.chown(data, USER, USER)
-    for folder in (tmp_path, *tmp_path.parents):  # pytest's are private
-        if "pytest" in str(folder):
-            folder.chmod(0o755)
     as_user = ["setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups", "--no-new-privs"]
     certwright = [*as_user, "env", "-C", str(data), str(home / "bin" / "certwright")]
-    with running([*certwright, "serve", "--listen", f"127.0.0.1:{port}"], tmp_path / "log", port):
+    with running([*certwright, "serve", "--listen", f"127.0.0.1:{port}"], public / "log", port):
         until_so((data / "certwright-data" / "kubeconfig").exists)
         subprocess.run([*certwright, "create", "ca", "office"], check=True)
         subprocess.run([*certwright, "wait", "certificate", "--all", "--for=condition=Ready"], check=True)
