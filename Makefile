@@ -226,7 +226,7 @@ dist-test: $(VENV)/.dev deb  ## install all of dist/ in clean environments and u
 	@CERTWRIGHT_DIST=$(CURDIR)/dist $(BIN)/python -m pytest tests/deploy/test_dist.py $(ARGS)
 
 lock:  ## pin the requirements again (needs uv)
-	@for name in runtime build etcd doh lexicon apprise dev clients servers sdks vcert dist; do uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header requirements/$$name.in -o requirements/$$name.lock; done
+	@for name in runtime test build etcd doh lexicon apprise dev clients servers sdks vcert dist; do uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header requirements/$$name.in -o requirements/$$name.lock; done
 
 clean:  ## remove the virtual environments and what `make run` left; asks before it deletes keys
 	@rm -rf $(VENV) $(CLIENTS) $(SERVERS) $(SDKS) $(VCERT) $(DIST) dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
