@@ -91,7 +91,12 @@ def test_nginx_of_the_compose_example_serves_each_renewed_certificate(tmp_path: 
     conf.write_text(_NGINX.format(here=tmp_path, server=server.replace("/tls/", f"{tls}/")))
     for name in ("nginx.conf", "reload.sh", "manifests"):
         assert any(f"./{name}:" in mount for service in services.values() for mount in service["volumes"])
-    reload = (COMPOSE / "reload.sh").read_text().replace("=/tls/", f"={tls}/").replace("sleep 5", "sleep 0.2")
+    reload = (
+        (COMPOSE / "reload.sh")
+        .read_text()
+        .replace("=/tls/", f"={tls}/")
+        .replace("sleep 5", "sleep 0.2 && kill -0 $$")
+    )
     assert os.access(COMPOSE / "reload.sh", os.X_OK)
     started = f"nginx() {{ {nginx} -c {conf} \"$@\"; }}\n{reload}\nexec {nginx} -c {conf} -g 'daemon off;'"
     certwright = ["env", "-C", str(tmp_path), sys.executable, "-m", "certwright"]

@@ -25,6 +25,7 @@ from typing import Final, Protocol
 import msgspec
 
 from certwright.cli.errors import Failed, report
+from certwright.kube.util.decoders import json_decoder
 from certwright.kube.util.encoding import in_words, one_line
 from certwright.kube.util.files import PUBLIC, write_atomically
 
@@ -246,7 +247,7 @@ class Record:
         """The record; empty if nothing is set up. Raises `Failed`."""
         path = host.at(RECORDS / f"{name}.json")
         try:
-            return cls(host, name, msgspec.json.decode(path.read_bytes(), type=Content))
+            return cls(host, name, json_decoder(Content).decode(path.read_bytes()))
         except FileNotFoundError:
             return cls(host, name)
         except (OSError, msgspec.MsgspecError) as error:

@@ -11,6 +11,8 @@ from datetime import UTC, datetime
 
 import msgspec
 
+from certwright.kube.util.decoders import json_decoder
+
 
 class Claims(msgspec.Struct, frozen=True):
     """The claims that matter to the bearer; times in seconds since 1970, None if the token has none."""
@@ -47,6 +49,6 @@ def claims_of(token: str) -> Claims:
     parts = token.split(".")
     try:
         payload = base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4))
-        return msgspec.json.decode(payload, type=Claims)
+        return json_decoder(Claims).decode(payload)
     except (IndexError, binascii.Error, ValueError, msgspec.MsgspecError, RecursionError):
         return Claims()
