@@ -53,7 +53,7 @@ $(VENV)/.dev: $(VENV)/.runtime requirements/dev.lock
 run: $(VENV)/.runtime  ## issue and renew the certificates of examples/quickstart.yaml (ARGS=--once ends when all are Ready)
 	@$(BIN)/certwright run $(if $(filter %.yaml %.yml %.json %/ -,$(ARGS)),,examples/quickstart.yaml) $(ARGS)
 
-test: $(VENV)/$(if $(ALL),.dev,.test)  ## the tests that need no other program, in four minutes (ALL=1: all; ARGS='-k name': some)
+test: $(VENV)/$(if $(ALL),.dev,.test)  ## the tests that need no other program, in five minutes (ALL=1: all; ARGS='-k name': some)
 	@$(BIN)/python -m pytest -n 3 $(if $(ALL),,--quick --durations=5 --durations-min=2) --dist worksteal $(ARGS)
 
 lint: $(VENV)/.dev

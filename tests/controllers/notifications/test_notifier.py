@@ -188,6 +188,7 @@ async def test_many_failures_are_one_message(world: World, inbox: Inbox) -> None
     assert (len(digest.content()["new"]), digest.content()["counts"]["new"]) == (50, 70)
 
 
+@pytest.mark.long  # nearly a year passes in a world of all controllers
 async def test_a_renewal_that_replaces_the_key_of_a_root_is_announced_a_tenth_of_its_life_before(
     world: World, inbox: Inbox
 ) -> None:
