@@ -118,7 +118,7 @@ def test_a_certificate_and_a_ca_need_no_yaml(cli: Cli, namespace: str) -> None:
 
 def _without_ages(text: str) -> str:
     """The text without what changes from one second to the next."""
-    return re.sub(r"\((in )?[0-9]+ \w+( ago)?\)", "", text)
+    return re.sub(r"\((now|(in )?[0-9]+ \w+( ago)?)\)", "", text)
 
 
 def test_a_dry_run_prints_what_apply_takes(cli: Cli, namespace: str, monkeypatch: pytest.MonkeyPatch) -> None:
