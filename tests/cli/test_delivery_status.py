@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from certwright.cli.delivery_status import as_json, story
+from certwright.diagnosis.deliveries import as_json, story
 from cli.calls import Cli
 
 NOW = datetime(2026, 11, 28, tzinfo=UTC)

@@ -7,7 +7,8 @@ from typing import Any
 
 import msgspec
 
-from certwright.cli.issuer_status import as_json, report, status_of
+from certwright.cli.issuer_status import report
+from certwright.diagnosis.issuers import as_json, status_of
 from certwright.resources.retry import BreakerRecord, write_breaker
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)

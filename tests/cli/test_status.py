@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 from certwright.cli.commands.status import report, store_problem
-from certwright.cli.diagnosis import Around, diagnose
-from certwright.cli.format import parse_time
+from certwright.diagnosis.certificates import Around, diagnose
+from certwright.diagnosis.words import parse_time
 from certwright.kube.client.rest import Client
 from certwright.kube.util.http_messages import Response
 from certwright.resources.names import ACME_PROBLEM, CIRCUIT_BREAKER

@@ -7,9 +7,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from certwright.cli import issuer_status, related
+from certwright.cli import issuer_status
 from certwright.cli.commands.status import report
-from certwright.cli.related import Json
+from certwright.diagnosis import issuers, related
+from certwright.diagnosis.related import Json
 from certwright.kube.api.errors import Forbidden
 from certwright.kube.api.kinds import Kind
 from certwright.resources.table import ISSUER_SETS, ISSUERS
@@ -77,9 +78,9 @@ async def set_shown(world: World, kind: Kind[Json] = related.ISSUER_SETS, name: 
     obj = await world.client.get(kind, name, "default" if kind.namespaced else "")
     obj["kind"] = kind.kind
     requests = (await world.client.list(related.REQUESTS, "default")).items
-    members = await issuer_status.members_of(world.client, obj, requests)
-    status = issuer_status.SetStatus(obj, members, ("shop/web",))
-    assert len(issuer_status.set_as_json(status)["members"]) == len(members)
+    members = await issuers.members_of(world.client, obj, requests)
+    status = issuers.SetStatus(obj, members, ("shop/web",))
+    assert len(issuers.set_as_json(status)["members"]) == len(members)
     return "\n".join(issuer_status.set_report(status, [], world.clock.now()))
 
 

@@ -14,6 +14,7 @@ import pytest
 from certwright.cli import errors, format
 from certwright.cli.commands.get import with_dates
 from certwright.cli.format import ServerTable, aligned, cell_text, lines_of, table
+from certwright.diagnosis import words
 
 TABLE: dict[str, Any] = {
     "columnDefinitions": [
@@ -93,11 +94,11 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
     ],
 )
 def test_ages_read_as_kubectls(seconds: int, text: str) -> None:
-    assert format.age(NOW - timedelta(seconds=seconds), NOW) == text
+    assert words.age(NOW - timedelta(seconds=seconds), NOW) == text
 
 
 def test_an_unknown_age_is_said_to_be_unknown() -> None:
-    assert format.age(None, NOW) == "<unknown>"
+    assert words.age(None, NOW) == "<unknown>"
 
 
 @pytest.mark.parametrize(
@@ -114,13 +115,13 @@ def test_an_unknown_age_is_said_to_be_unknown() -> None:
     ],
 )
 def test_distances_in_time_are_told_in_one_unit(delta: timedelta, text: str) -> None:
-    assert format.from_now(NOW + delta, NOW) == text
+    assert words.from_now(NOW + delta, NOW) == text
 
 
 def test_times_of_the_api_are_read_and_others_are_not() -> None:
-    assert format.parse_time("2026-01-01T00:00:00Z") == NOW
-    assert format.parse_time("yesterday") is None
-    assert format.parse_time(None) is None
+    assert words.parse_time("2026-01-01T00:00:00Z") == NOW
+    assert words.parse_time("yesterday") is None
+    assert words.parse_time(None) is None
 
 
 _CLI = Path(format.__file__).parent

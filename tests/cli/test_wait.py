@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from certwright.cli.diagnosis import Around, diagnose, diagnose_other
+from certwright.diagnosis.certificates import Around, diagnose, diagnose_other
 
 NOW = datetime(2026, 11, 28, 4, 0, tzinfo=UTC)
 

@@ -22,8 +22,8 @@ import msgspec
 
 from certwright import __version__
 from certwright.cli.errors import Failed, report_warning
-from certwright.cli.format import at
 from certwright.cli.options import ServerOptions
+from certwright.diagnosis.words import at
 from certwright.kube.api.errors import Forbidden, NoApi, NoCredentials, Unauthorized, Unreachable, Untrusted
 from certwright.kube.client import kubeconfig
 from certwright.kube.client.discovery import UnknownKind

@@ -13,7 +13,7 @@ import msgspec
 from certwright.cli import lazy
 from certwright.cli.errors import report_warning
 from certwright.cli.format import reference
-from certwright.cli.related import get_or_none
+from certwright.diagnosis.related import get_or_none
 from certwright.kube.api import errors
 from certwright.kube.api.errors import ApiError, Invalid, NotFound, TooLarge
 from certwright.kube.api.kinds import Kind

@@ -10,8 +10,8 @@ from typing import IO, Protocol
 
 import click
 
-from certwright.cli.diagnosis import Diagnosis
 from certwright.cli.errors import is_coloured, report
+from certwright.diagnosis.certificates import Diagnosis
 from certwright.kube.util.encoding import visible
 
 _LEAVE_LINES = 4

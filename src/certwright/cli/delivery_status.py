@@ -5,14 +5,17 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from certwright.cli import related, sections
+from certwright.cli import sections
 from certwright.cli.access import Session
-from certwright.cli.diagnosis import condition, name_of
-from certwright.cli.format import StatusView, parse_time, sentence, when
-from certwright.kube.api.errors import Forbidden, NotFound
-from certwright.kube.client.rest import Client
+from certwright.cli.format import StatusView
+from certwright.diagnosis import related
+from certwright.diagnosis.certificates import name_of
+from certwright.diagnosis.deliveries import as_json, source_of, story
+from certwright.diagnosis.words import parse_time, when
 
 Json = dict[str, Any]
+
+
 _MOST_EVENTS = 10
 
 
@@ -29,72 +32,9 @@ async def view(here: Session, delivery: Json, now: datetime) -> StatusView:
     return StatusView(lines, as_json(delivery, now))
 
 
-async def of_certificate(client: Client, certificate: Json) -> list[Json]:
-    """The Deliveries of the Certificate; none where they may not be read, or are not served."""
-    metadata = certificate["metadata"]
-    try:
-        listed = (await client.list(related.DELIVERIES, metadata["namespace"])).items
-    except (Forbidden, NotFound):
-        return []
-    secret = (certificate.get("spec") or {}).get("secretName", "")
-    sources = (f"Certificate {metadata['name']}", f"Secret {secret}")
-    return [delivery for delivery in listed if _source(delivery) in sources]
-
-
 def line(delivery: Json, now: datetime) -> str:
     """The Delivery in one line."""
     return f"{name_of(delivery)}: {story(delivery, now)[0]}"
-
-
-def story(delivery: Json, now: datetime) -> tuple[str, str]:
-    """Whether the certificate is delivered and served, in a clause, and what to do."""
-    delivered, deployed = condition(delivery, "Delivered"), condition(delivery, "Deployed")
-    if not delivered:
-        root = (delivery.get("spec") or {}).get("root", "")
-        return "not processed yet", f"check that a process with --delivery-root {root}=DIR runs"
-    message = sentence(str(delivered.get("message", "")))
-    if delivered.get("status") != "True":
-        following = parse_time((delivery.get("status") or {}).get("nextAttempt"))
-        advice = f"the next attempt is {when(following, now)}" if following is not None else ""
-        return f"not delivered: {message}", advice
-    if deployed and deployed.get("status") != "True":
-        return sentence(str(deployed.get("message", ""))), "reload the server, or read why its hook did not"
-    return f"delivered: {message}", ""
-
-
-def as_json(delivery: Json, now: datetime) -> Json:
-    """The status as JSON; docs/commands.md documents every key."""
-    metadata, spec, status = delivery["metadata"], delivery.get("spec") or {}, delivery.get("status") or {}
-    conditions = {kind: condition(delivery, kind) for kind in ("Delivered", "Deployed")}
-    states = {kind: found.get("status") for kind, found in conditions.items()}
-    is_served = states["Deployed"] in (None, "True")
-    shown = conditions["Delivered" if states["Delivered"] != "True" or is_served else "Deployed"]
-    cause, advice = story(delivery, now)
-    return {
-        "kind": "Delivery",
-        "name": metadata["name"],
-        "namespace": metadata.get("namespace", ""),
-        "ready": states["Delivered"] == "True" and is_served,
-        "reason": shown.get("reason", ""),
-        "message": shown.get("message", ""),
-        "diagnosis": cause,
-        "advice": advice,
-        "delivered": states["Delivered"],
-        "deployed": states["Deployed"],
-        "root": spec.get("root", ""),
-        "path": spec.get("path", ""),
-        "current": status.get("current"),
-        "failedAttempts": int(status.get("failedAttempts") or 0),
-        "nextAttempt": status.get("nextAttempt"),
-    }
-
-
-def _source(delivery: Json) -> str:
-    spec = delivery.get("spec") or {}
-    for key, kind in (("certificateRef", "Certificate"), ("secretRef", "Secret")):
-        if reference := spec.get(key):
-            return f"{kind} {reference.get('name', '')}"
-    return ""
 
 
 def _fields(delivery: Json, now: datetime) -> list[str]:
@@ -102,7 +42,7 @@ def _fields(delivery: Json, now: datetime) -> list[str]:
     addresses = (served.get("address", "") for served in spec.get("servedAt") or [])
     return sections.fields(
         [
-            ("Of", _source(delivery)),
+            ("Of", source_of(delivery)),
             ("Place", f"{spec.get('root', '')}:{spec.get('path', '')}"),
             ("Hook", str(spec.get("hook", ""))),
             ("Served at", ", ".join(map(str, addresses))),

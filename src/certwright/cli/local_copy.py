@@ -18,9 +18,9 @@ import msgspec
 
 from certwright.cli import lazy
 from certwright.cli.errors import Failed
-from certwright.cli.format import at
 from certwright.controllers.deliveries.outputs import make_files, outputs_of, read_source
 from certwright.controllers.deliveries.permissions import NOT_ISSUED, Refused
+from certwright.diagnosis.words import at
 from certwright.kit.hooks import HookError, run_hook
 from certwright.kit.versioned_files import (
     File,

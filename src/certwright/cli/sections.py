@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from certwright.cli.format import age, at, lines_of, parse_time, sentence, table, when
+from certwright.cli.format import lines_of, table
+from certwright.diagnosis.words import age, at, parse_time, sentence, when
 
 Json = Mapping[str, Any]
 _INDENT = "  "

@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 import msgspec
 
-from certwright.cli.related import CERTIFICATES
+from certwright.diagnosis.related import CERTIFICATES
 from certwright.kube.api.errors import ApiError, NotFound
 from certwright.kube.api.kinds import Kind
 from certwright.kube.client.rest import Client

@@ -17,11 +17,11 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from certwright.cli import related
 from certwright.cli.access import Session
 from certwright.cli.errors import Failed
-from certwright.cli.format import at
 from certwright.cli.resource_args import fetch, one_object
+from certwright.diagnosis import related
+from certwright.diagnosis.words import at
 from certwright.kube.api.core import SECRETS, Secret
 from certwright.kube.util.encoding import in_words
 from certwright.pki import certificates

@@ -10,11 +10,11 @@ import msgspec
 
 from certwright.cli import completion
 from certwright.cli.access import Session, session
-from certwright.cli.diagnosis import is_true
 from certwright.cli.errors import AlreadyReported, report_error
 from certwright.cli.format import echo
 from certwright.cli.options import ServerOptions, asynchronous, namespaced_server_options
-from certwright.cli.related import REQUESTS, add_condition
+from certwright.diagnosis.certificates import is_true
+from certwright.diagnosis.related import REQUESTS, add_condition
 from certwright.kube.api import errors
 from certwright.kube.api.meta import ObjectKey
 

@@ -10,15 +10,16 @@ from typing import Any
 
 import click
 
-from certwright.cli import completion, new_issuers, related
+from certwright.cli import completion, new_issuers
 from certwright.cli.access import Session, session
 from certwright.cli.commands import wait as waiting
-from certwright.cli.diagnosis import OUR_GROUP, SETS_GROUP, diagnose
 from certwright.cli.errors import AlreadyReported, Failed, report_error, report_warning
 from certwright.cli.flags import argument, flag, flag_options, seconds
 from certwright.cli.format import echo, print_content, reference
 from certwright.cli.options import Folder, ServerOptions, Words, namespaced_server_options
-from certwright.cli.related import CERTIFICATES, CLUSTER_ISSUERS, ISSUERS, SECRETS, get_or_none
+from certwright.diagnosis import related
+from certwright.diagnosis.certificates import OUR_GROUP, SETS_GROUP, diagnose
+from certwright.diagnosis.related import CERTIFICATES, CLUSTER_ISSUERS, ISSUERS, SECRETS, get_or_none
 from certwright.kube.api import errors
 from certwright.kube.util.encoding import is_ip_address
 

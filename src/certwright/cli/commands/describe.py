@@ -11,11 +11,10 @@ from typing import Any
 import click
 from msgspec.structs import replace
 
-from certwright.cli import completion, related, sections
+from certwright.cli import completion, sections
 from certwright.cli.access import Session, session
-from certwright.cli.diagnosis import OUR_GROUP, Around, diagnose
 from certwright.cli.errors import AlreadyReported, report_error
-from certwright.cli.format import count, echo, echo_lines
+from certwright.cli.format import echo, echo_lines
 from certwright.cli.options import (
     ServerOptions,
     all_namespaces_option,
@@ -24,6 +23,9 @@ from certwright.cli.options import (
     selector_option,
 )
 from certwright.cli.resource_args import Target, not_found, resolve
+from certwright.diagnosis import related
+from certwright.diagnosis.certificates import OUR_GROUP, Around, diagnose
+from certwright.diagnosis.words import count
 from certwright.kube.api import errors
 from certwright.kube.api.yaml_codec import write_yaml
 

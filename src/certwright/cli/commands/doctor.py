@@ -17,15 +17,17 @@ from typing import Any, Final
 
 import click
 
-from certwright.cli import diagnosis, related
 from certwright.cli.access import SERVICE_DATA_DIR, session
 from certwright.cli.configuration import DEFAULT_FILE, Files
 from certwright.cli.errors import AlreadyReported, Failed
 from certwright.cli.flags import is_free
-from certwright.cli.format import echo, print_content, sentence
+from certwright.cli.format import echo, print_content
 from certwright.cli.options import ServerOptions, server_options
 from certwright.cli.setup import plan, service
 from certwright.cli.setup.plan import Host
+from certwright.diagnosis import certificates as diagnosis
+from certwright.diagnosis import related
+from certwright.diagnosis.words import sentence
 from certwright.kube.api.errors import ApiError
 from certwright.kube.client.rest import Client
 from certwright.resources import plain_kinds

@@ -9,7 +9,7 @@ import click
 
 from certwright.cli import completion
 from certwright.cli.access import Session, session
-from certwright.cli.format import age, echo, parse_time, print_content, print_table, sentence
+from certwright.cli.format import echo, print_content, print_table
 from certwright.cli.options import (
     ServerOptions,
     all_namespaces_option,
@@ -18,8 +18,9 @@ from certwright.cli.options import (
     namespaced_server_options,
     no_headers_option,
 )
-from certwright.cli.related import EVENTS, last_seen
 from certwright.cli.resource_args import Target, resolve
+from certwright.diagnosis.related import EVENTS, last_seen
+from certwright.diagnosis.words import age, parse_time, sentence
 
 Json = dict[str, Any]
 

@@ -16,13 +16,14 @@ from certwright.cli import lazy
 from certwright.cli.access import choose, session
 from certwright.cli.errors import AlreadyReported, Failed, report_error, report_warning
 from certwright.cli.flags import flag, flag_options, repeated, seconds
-from certwright.cli.format import echo, sentence
+from certwright.cli.format import echo
 from certwright.cli.options import ServerOptions, asynchronous, namespaced_server_options, no_headers_option
+from certwright.diagnosis.words import sentence
 from certwright.kube.api.errors import Forbidden
 from certwright.kube.util.durations import parse_duration
 
 if TYPE_CHECKING:
-    from certwright.cli.inventory import Record
+    from certwright.diagnosis.inventory import Record
     from certwright.kit.tls_scan import TlsAddress
 
 _DAYS = re.compile(r"([0-9]{1,6})(d|w)", re.ASCII)
@@ -143,9 +144,9 @@ async def command(
     records = lazy.inventory.linked([*listed, *files.records, *hosts])
     chosen = lazy.inventory.soonest_first(records, now, within)
     if output is not None:
-        echo(lazy.inventory.render(chosen, now, output))
+        echo(lazy.inventory_output.render(chosen, now, output))
     elif chosen:
-        lazy.inventory.show(chosen, now, headers=not no_headers)
+        lazy.inventory_output.show(chosen, now, headers=not no_headers)
     else:
         echo("no certificate was found" if within is None else "no certificate expires in that time")
     for record in known:
@@ -171,10 +172,10 @@ async def _of_the_server(
     async with session(server) as here:
         namespace = "" if all_namespaces else server.namespace or ""
         try:
-            records = await lazy.inventory.read_cluster(here.client, namespace)
+            records = await lazy.inventory.read_cluster(here.client, namespace, warn=report_warning)
         except Forbidden as error:
             if namespace or all_namespaces:
                 raise
             report_warning(f"only namespace {here.namespace} is listed: {sentence(str(error))}")
-            records = await lazy.inventory.read_cluster(here.client, here.namespace)
+            records = await lazy.inventory.read_cluster(here.client, here.namespace, warn=report_warning)
     return records

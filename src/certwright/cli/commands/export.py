@@ -18,9 +18,9 @@ from certwright.cli import access, lazy
 from certwright.cli.daemon import Stop
 from certwright.cli.errors import Failed, report, report_warning
 from certwright.cli.flags import directory, file, flag, flag_options, seconds
-from certwright.cli.format import sentence
 from certwright.cli.local_copy import FORMATS, NEED_PASSWORD, PEM, CopySettings, LocalCopy, Problem, Status
 from certwright.cli.options import ServerOptions, asynchronous, namespaced_server_options
+from certwright.diagnosis.words import sentence
 from certwright.kube.api.core import SECRETS
 from certwright.kube.api.errors import ApiError, Expired, Forbidden, NoCredentials, Unauthorized, Unreachable
 from certwright.kube.api.kinds import Kind

@@ -8,12 +8,14 @@ from typing import Any
 
 import click
 
-from certwright.cli import completion, related, sections
+from certwright.cli import completion, sections
 from certwright.cli.access import Session, session
 from certwright.cli.errors import Failed
-from certwright.cli.format import at, echo_lines, from_now, print_content, span, when
+from certwright.cli.format import echo_lines, print_content
 from certwright.cli.options import ServerOptions, asynchronous, json_option, namespaced_server_options
 from certwright.cli.resource_args import fetch, one_object
+from certwright.diagnosis import related
+from certwright.diagnosis.words import at, from_now, span, when
 from certwright.kube.api.core import SECRETS
 from certwright.pki import certificates, keys, spki
 from certwright.pki.certificates import CertificateFacts

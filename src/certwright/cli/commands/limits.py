@@ -12,10 +12,10 @@ from typing import Any
 import click
 import msgspec
 
-from certwright.cli import completion, related
+from certwright.cli import completion
 from certwright.cli.access import Session, session
 from certwright.cli.errors import Failed
-from certwright.cli.format import echo, parse_time, print_content, print_table, span, when
+from certwright.cli.format import echo, print_content, print_table
 from certwright.cli.options import (
     ServerOptions,
     asynchronous,
@@ -24,6 +24,8 @@ from certwright.cli.options import (
     namespaced_server_options,
     no_headers_option,
 )
+from certwright.diagnosis import related
+from certwright.diagnosis.words import parse_time, span, when
 from certwright.kit.rate_limit import Bucket, Rate, micros, moment_of
 from certwright.kube.client.rest import Client
 from certwright.resources import names

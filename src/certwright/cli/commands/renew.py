@@ -14,9 +14,8 @@ import click
 from certwright.cli import completion
 from certwright.cli.access import Session, session
 from certwright.cli.bulk import ONE_AT_A_TIME, Tally, each_in_order
-from certwright.cli.diagnosis import is_true
 from certwright.cli.errors import AlreadyReported, Failed, report_error, report_warning
-from certwright.cli.format import count, echo
+from certwright.cli.format import echo
 from certwright.cli.options import (
     ServerOptions,
     all_namespaces_option,
@@ -24,8 +23,10 @@ from certwright.cli.options import (
     namespaced_server_options,
     selector_option,
 )
-from certwright.cli.related import CERTIFICATES, CHALLENGES, ORDERS, add_condition
 from certwright.cli.resource_args import Target, not_found
+from certwright.diagnosis.certificates import is_true
+from certwright.diagnosis.related import CERTIFICATES, CHALLENGES, ORDERS, add_condition
+from certwright.diagnosis.words import count
 from certwright.kube.api import errors
 from certwright.kube.api.meta import ObjectKey
 from certwright.resources.names import CERTIFICATE_NAME, NOT_BEFORE

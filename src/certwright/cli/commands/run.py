@@ -15,13 +15,19 @@ import click
 import msgspec
 
 from certwright import app
-from certwright.cli import daemon, lazy, related, server_flags
+from certwright.cli import daemon, lazy, server_flags
 from certwright.cli.access import USER_AGENT
 from certwright.cli.applier import Applier
 from certwright.cli.board import Board, make_board
 from certwright.cli.commands.apply import apply_all
 from certwright.cli.commands.serve import announce
-from certwright.cli.diagnosis import (
+from certwright.cli.errors import AlreadyReported, Failed, report, report_error
+from certwright.cli.export_flags import DEFAULT_EXPORT, ExportFlags, export_options
+from certwright.cli.flags import DEFAULT_LISTEN, Grouped, flag_options, is_free
+from certwright.cli.format import echo, print_table
+from certwright.cli.options import read_manifests, timeout_option
+from certwright.diagnosis import related
+from certwright.diagnosis.certificates import (
     OUR_GROUP,
     Around,
     Diagnosis,
@@ -30,11 +36,7 @@ from certwright.cli.diagnosis import (
     issuer_ref,
     issuer_words,
 )
-from certwright.cli.errors import AlreadyReported, Failed, report, report_error
-from certwright.cli.export_flags import DEFAULT_EXPORT, ExportFlags, export_options
-from certwright.cli.flags import DEFAULT_LISTEN, Grouped, flag_options, is_free
-from certwright.cli.format import at, count, echo, parse_time, print_table
-from certwright.cli.options import read_manifests, timeout_option
+from certwright.diagnosis.words import at, count, parse_time
 from certwright.kube.api.kinds import Kind
 from certwright.kube.api.manifests import Manifests
 from certwright.kube.api.meta import ObjectKey

@@ -9,59 +9,46 @@ from typing import Any
 
 import click
 
-from certwright.cli import completion, delivery_status, issuer_status, related, sections
+from certwright.cli import completion, delivery_status, issuer_status, sections
 from certwright.cli.access import Session, session
-from certwright.cli.diagnosis import (
+from certwright.cli.format import StatusView, echo_coloured, echo_lines, print_content
+from certwright.cli.options import ServerOptions, asynchronous, namespaced_server_options
+from certwright.cli.resource_args import fetch, one_object
+from certwright.diagnosis import deliveries, related
+from certwright.diagnosis.certificates import (
     Around,
     Diagnosis,
     condition,
     diagnose,
     is_set,
-    is_true,
     issuer_ref,
     issuer_words,
     member_words,
     name_of,
     retry_of,
 )
-from certwright.cli.format import (
-    StatusView,
-    echo_coloured,
-    echo_lines,
-    parse_time,
-    print_content,
-    sentence,
-    when,
-)
-from certwright.cli.options import ServerOptions, asynchronous, namespaced_server_options
-from certwright.cli.resource_args import fetch, one_object
+from certwright.diagnosis.status import as_json, events_around
+from certwright.diagnosis.words import parse_time, sentence, when
 from certwright.kube.api import errors
 from certwright.kube.api.kinds import Kind
 from certwright.kube.client.rest import Client
 from certwright.pki import der, pem
 
-_MOST_EVENTS = 10
 _BOOLEAN, _EXTENSIONS = 0x01, 0xA3
+
+
 _BASIC_CONSTRAINTS = der.oid("2.5.29.19")
 
 
 async def view(here: Session, certificate: Json, now: datetime) -> StatusView:
     """The status of `certificate`. Raises the client's errors."""
     around = await related.around(here.client, certificate)
-    events = await _events(here.client, around)
-    deliveries = await delivery_status.of_certificate(here.client, certificate)
+    events = await events_around(here.client, around)
+    delivered = await deliveries.of_certificate(here.client, certificate)
     content = as_json(around, events, now)
-    content["deliveries"] = [delivery_status.as_json(delivery, now) for delivery in deliveries]
-    lines = [delivery_status.line(delivery, now) for delivery in deliveries]
+    content["deliveries"] = [deliveries.as_json(delivery, now) for delivery in delivered]
+    lines = [delivery_status.line(delivery, now) for delivery in delivered]
     return StatusView([*report(around, events, now), *sections.section("Deliveries", lines)], content)
-
-
-async def _events(client: Any, around: Around) -> list[Json]:
-    events: list[Json] = []
-    for obj in (around.certificate, around.request):
-        if obj is not None:
-            events += await related.events_of(client, dict(obj))
-    return sorted(events, key=related.last_seen)[-_MOST_EVENTS:]
 
 
 def report(around: Around, events: list[Json], now: datetime) -> list[str]:
@@ -210,90 +197,6 @@ def _adopted(around: Around) -> str:
     return sentence(str(adopted.get("message", ""))) if adopted.get("status") == "True" else ""
 
 
-def as_json(around: Around, events: list[Json], now: datetime) -> Json:
-    """The status as JSON; docs/commands.md documents every key."""
-    certificate, diagnosis = around.certificate, diagnose(around, now)
-    spec, status = certificate.get("spec") or {}, certificate.get("status") or {}
-    record = retry_of(certificate)
-    return {
-        **issuer_status.readiness({**certificate, "kind": "Certificate"}),
-        "diagnosis": diagnosis.cause,
-        "advice": diagnosis.advice,
-        "issuing": is_true(certificate, "Issuing"),
-        "dnsNames": list(spec.get("dnsNames") or []),
-        "ipAddresses": list(spec.get("ipAddresses") or []),
-        "isCA": bool(spec.get("isCA")),
-        "revision": status.get("revision"),
-        "notBefore": status.get("notBefore"),
-        "notAfter": status.get("notAfter"),
-        "renewalTime": status.get("renewalTime"),
-        "lastFailureTime": status.get("lastFailureTime"),
-        "failedAttempts": int(status.get("failedIssuanceAttempts") or 0),
-        "nextAttempt": record.next_attempt if record is not None else None,
-        "issuer": _issuer_json(around),
-        "secret": _secret_json(around),
-        "request": _request_json(around.request),
-        "order": _order_json(around.order),
-        "challenges": [_challenge_json(challenge) for challenge in around.challenges],
-        "events": [_event_json(event) for event in events],
-    }
-
-
-def _issuer_json(around: Around) -> Json:
-    """`ready` is None where the issuer cannot be read: of another program, missing, or forbidden."""
-    ready = None if around.issuer is None else is_true(around.issuer, "Ready")
-    return {**issuer_ref(around.certificate), "ready": ready}
-
-
-def _secret_json(around: Around) -> Json:
-    name = str((around.certificate.get("spec") or {}).get("secretName", ""))
-    keys = sorted(around.secret.get("data") or {}) if around.secret is not None else []
-    exists = None if "secret" in around.hidden else around.secret is not None
-    return {"name": name, "exists": exists, "keys": keys}
-
-
-def _request_json(request: Any) -> Json | None:
-    if request is None:
-        return None
-    ready = condition(request, "Ready")
-    return {
-        "name": name_of(request),
-        "approved": is_true(request, "Approved"),
-        "denied": is_true(request, "Denied"),
-        "reason": ready.get("reason", ""),
-        "message": ready.get("message", ""),
-    }
-
-
-def _order_json(order: Any) -> Json | None:
-    if order is None:
-        return None
-    status = order.get("status") or {}
-    return {"name": name_of(order), **{key: status.get(key, "") for key in ("state", "reason", "url")}}
-
-
-def _challenge_json(challenge: Any) -> Json:
-    spec, status = challenge.get("spec") or {}, challenge.get("status") or {}
-    return {
-        "dnsName": spec.get("dnsName", ""),
-        "wildcard": bool(spec.get("wildcard")),
-        "type": spec.get("type", ""),
-        "state": status.get("state", ""),
-        "presented": bool(status.get("presented")),
-        "reason": status.get("reason", ""),
-    }
-
-
-def _event_json(event: Any) -> Json:
-    return {
-        "type": event.get("type", ""),
-        "reason": event.get("reason", ""),
-        "message": event.get("message", ""),
-        "count": int(event.get("count") or 1),
-        "lastSeen": event.get("lastTimestamp") or event.get("eventTime"),
-    }
-
-
 async def store_problem(client: Client) -> str:
     """Why the server's store accepts no writes, e.g. a full disk; empty if it does, or if that is unknown.
 
@@ -315,6 +218,8 @@ async def store_problem(client: Client) -> str:
 
 
 Json = dict[str, Any]
+
+
 _VIEWS: dict[Kind[Json], Callable[[Session, Json, datetime], Awaitable[StatusView]]] = {
     related.CERTIFICATES: view,
     related.ISSUERS: issuer_status.view,

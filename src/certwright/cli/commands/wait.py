@@ -13,11 +13,10 @@ from typing import Any
 
 import click
 
-from certwright.cli import completion, diagnosis, lazy, related
+from certwright.cli import completion, lazy
 from certwright.cli.access import Session, session
 from certwright.cli.board import make_board
 from certwright.cli.bulk import ONE_AT_A_TIME, States, each_in_order, follow
-from certwright.cli.diagnosis import Around, Diagnosis
 from certwright.cli.errors import AlreadyReported, report, report_error
 from certwright.cli.format import echo, reference
 from certwright.cli.options import (
@@ -29,6 +28,9 @@ from certwright.cli.options import (
     timeout_option,
 )
 from certwright.cli.resource_args import Selection, Target, not_found, selection_arguments
+from certwright.diagnosis import certificates as diagnosis
+from certwright.diagnosis import related
+from certwright.diagnosis.certificates import Around, Diagnosis
 from certwright.kube.api import errors
 from certwright.kube.api.kinds import Kind
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from certwright.cli.errors import report_warning
-from certwright.cli.format import at
+from certwright.diagnosis.words import at
 from certwright.kube.util.encoding import in_words
 from certwright.pki import chain, keys
 from certwright.pki.certificates import CertificateFacts, read_chain

@@ -19,11 +19,12 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from certwright.cli.diagnosis import condition
 from certwright.cli.errors import report_warning
-from certwright.cli.format import reference, sentence
+from certwright.cli.format import reference
 from certwright.cli.importing.files import Account, Challenge, Imported, Installation, Json, Pair
-from certwright.cli.related import CERTIFICATES, CLUSTER_ISSUERS, ISSUERS, SECRETS, get_or_none
+from certwright.diagnosis.certificates import condition
+from certwright.diagnosis.related import CERTIFICATES, CLUSTER_ISSUERS, ISSUERS, SECRETS, get_or_none
+from certwright.diagnosis.words import sentence
 from certwright.kube.api import core
 from certwright.kube.api.errors import ApiError, Unauthorized, Unreachable
 from certwright.kube.api.kinds import Kind

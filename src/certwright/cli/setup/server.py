@@ -13,14 +13,16 @@ from typing import Any, Final
 
 import msgspec
 
-from certwright.cli import diagnosis, lazy, related
+from certwright.cli import lazy
 from certwright.cli.access import Session
 from certwright.cli.commands.create import NewCa, NewCertificate, new_ca, new_certificate
 from certwright.cli.errors import Failed, report
-from certwright.cli.format import at, sentence
 from certwright.cli.setup import service
 from certwright.cli.setup.plan import Directory, Host, Made, Record, Step, TextFile, find_program
 from certwright.cli.setup.programs import Server, Site
+from certwright.diagnosis import certificates as diagnosis
+from certwright.diagnosis import related
+from certwright.diagnosis.words import at, sentence
 from certwright.kube.api import errors
 from certwright.pki.certificates import read_certificate
 from certwright.pki.errors import PkiError

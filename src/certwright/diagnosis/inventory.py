@@ -1,36 +1,27 @@
-"""The inventory of `certwright expiring`: certificates of files, TLS servers and Secrets of a cluster.
-
-A record is one certificate at one place, printed as a table, JSON, YAML, CSV or metrics. docs/expiring.md
-documents the keys.
-"""
+"""Certificates of files, TLS servers and Secrets of a cluster: one record for a certificate at one place."""
 
 from __future__ import annotations
 
 import asyncio
-import csv
 import glob
-import io
 import os
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from msgspec.structs import replace
 
-from certwright.cli import related
-from certwright.cli.diagnosis import issuer_ref
-from certwright.cli.errors import report_warning
-from certwright.cli.format import at, parse_time, print_table, sentence
-from certwright.kit import exposition
+from certwright.diagnosis import related
+from certwright.diagnosis.certificates import issuer_ref
+from certwright.diagnosis.words import parse_time, sentence
 from certwright.kit.tls_scan import ScanFailed, TlsAddress, presented_certificate
 from certwright.kube.api.core import SECRETS, Secret
 from certwright.kube.api.errors import ApiError, Forbidden
-from certwright.kube.api.yaml_codec import write_yaml
 from certwright.kube.client.rest import Client
 from certwright.kube.util.encoding import in_words, one_line
 from certwright.pki.certificates import CertificateFacts, read_certificate, read_der
@@ -39,6 +30,8 @@ from certwright.pki.pem import certificates_in
 from certwright.resources import names
 
 _LARGEST: Final = 4 * 2**20
+
+
 """Bytes. All CA certificates of a system are about 250 kB."""
 
 
@@ -153,16 +146,18 @@ async def _scan(address: TlsAddress, timeout_s: float) -> Record:
 _PAGE = 500
 
 
-async def read_cluster(client: Client, namespace: str) -> list[Record]:
+async def read_cluster(
+    client: Client, namespace: str, *, warn: Callable[[str], None] = lambda _: None
+) -> list[Record]:
     """The records of that namespace, of all if it is empty.
 
-    Without the right to list Secrets there are only the Certificates, by the dates in their status; a warning
-    names what is missing. Raises `ApiError` if Certificates cannot be listed.
+    Without the right to list Secrets there are only the Certificates, by the dates in their status; `warn`
+    gets a sentence that names what is missing. Raises `ApiError` if Certificates cannot be listed.
     """
     certificates = (await client.list(related.CERTIFICATES, namespace, limit=_PAGE)).items
     secrets = {
         (secret.metadata.namespace, secret.metadata.name): secret
-        for secret in await _secrets(client, namespace)
+        for secret in await _secrets(client, namespace, warn)
     }
     records = []
     for certificate in certificates:
@@ -171,7 +166,7 @@ async def read_cluster(client: Client, namespace: str) -> list[Record]:
     return [*records, *(_of_secret(secret) for secret in secrets.values())]
 
 
-async def _secrets(client: Client, namespace: str) -> list[Secret]:
+async def _secrets(client: Client, namespace: str, warn: Callable[[str], None]) -> list[Secret]:
     """Those of the types in which programs keep certificates; others are not even transferred."""
     try:
         listed = [
@@ -179,9 +174,9 @@ async def _secrets(client: Client, namespace: str) -> list[Secret]:
             for kind in (names.TLS_SECRET_TYPE, "Opaque")
         ]
     except Forbidden as error:
-        report_warning(f"Secrets are left out: {sentence(str(error))}")
+        warn(f"Secrets are left out: {sentence(str(error))}")
     except ApiError as error:
-        report_warning(f"Secrets cannot be listed: {sentence(str(error))}")
+        warn(f"Secrets cannot be listed: {sentence(str(error))}")
     else:
         tls, opaque = (listing.items for listing in listed)
         return [*tls, *(secret for secret in opaque if names.TLS_CERT_KEY in secret.data)]
@@ -360,122 +355,3 @@ def soonest_first(records: Iterable[Record], now: datetime, within: timedelta | 
     return sorted(
         chosen, key=lambda record: (record.not_after is None, record.not_after or now, record.place)
     )
-
-
-Json = dict[str, Any]
-FORMATS: Final = ("json", "yaml", "csv", "prometheus")
-KEYS: Final = (
-    "source",
-    "namespace",
-    "name",
-    "names",
-    "issuer",
-    "serialNumber",
-    "fingerprint",
-    "notBefore",
-    "notAfter",
-    "daysLeft",
-    "renewalTime",
-    "servedAt",
-    "problem",
-)
-"""The keys of a record in JSON and YAML, and the columns of CSV."""
-HEADER: Final = ("SOURCE", "NAME", "ISSUER", "NOT AFTER", "DAYS LEFT", "RENEWS AT", "SERVED AT")
-_EXPIRY = "certwright_inventory_expiration_timestamp_seconds"
-_READABLE = "certwright_inventory_readable"
-# A spreadsheet takes a cell that begins with one of these for a formula (OWASP, "CSV Injection").
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
-
-
-def show(records: Sequence[Record], now: datetime, *, headers: bool = True) -> None:
-    """Print the records as a table."""
-    print_table(HEADER, [_cells(record, now) for record in records], headers=headers)
-
-
-def render(records: Sequence[Record], now: datetime, output: str) -> str:
-    """The records in one of `FORMATS`; ends without a newline."""
-    if output == "prometheus":
-        return _prometheus(records)
-    content = [as_json(record, now) for record in records]
-    if output == "csv":
-        return _csv(content)
-    if output == "yaml":
-        return write_yaml(content).rstrip("\n")
-    return msgspec.json.format(msgspec.json.encode(content)).decode()
-
-
-def as_json(record: Record, now: datetime) -> Json:
-    """The stable form of a record: all keys in every record, null for what is unknown."""
-    values = (
-        record.source.value,
-        record.namespace or None,
-        record.name,
-        list(record.names),
-        record.issuer or None,
-        record.serial_number or None,
-        record.fingerprint or None,
-        _time(record.not_before),
-        _time(record.not_after),
-        record.days_left(now),
-        _time(record.renewal_time),
-        list(record.served_at),
-        record.problem or None,
-    )
-    return dict(zip(KEYS, values, strict=True))
-
-
-def _time(moment: datetime | None) -> str | None:
-    return None if moment is None else f"{moment.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
-
-
-def _cells(record: Record, now: datetime) -> list[str]:
-    left = "-"
-    if record.not_after is not None:
-        # Rounded, as `status` has it.
-        left = (
-            "EXPIRED" if record.not_after <= now else str(round((record.not_after - now) / timedelta(days=1)))
-        )
-    return [
-        record.source.value,
-        one_line(record.place),
-        record.issuer or "-",
-        at(record.not_after) if record.not_after else "-",
-        left,
-        at(record.renewal_time) if record.renewal_time else "-",
-        one_line(", ".join(record.served_at)) or "-",
-    ]
-
-
-def _csv(content: Sequence[Json]) -> str:
-    text = io.StringIO()
-    lines = csv.writer(text, lineterminator="\n")
-    lines.writerow(KEYS)
-    lines.writerows([_csv_cell(value) for value in row.values()] for row in content)
-    return text.getvalue().rstrip("\n")
-
-
-def _csv_cell(value: Any) -> Any:
-    text = " ".join(value) if isinstance(value, list) else value
-    return f"'{text}" if isinstance(text, str) and text.startswith(_FORMULA) else text
-
-
-def _prometheus(records: Sequence[Record]) -> str:
-    # One sample per set of labels: the scan of one address may appear once only.
-    by_labels = {exposition.labels(_labels(record)): record for record in records}
-    lines = [exposition.head(_EXPIRY, "gauge", "When the certificate expires, in Unix time.")]
-    lines += [
-        f"{_EXPIRY}{{{labels}}} {record.not_after.timestamp():.0f}\n"
-        for labels, record in by_labels.items()
-        if record.not_after is not None
-    ]
-    lines.append(exposition.head(_READABLE, "gauge", "Whether a certificate was read at that place."))
-    lines += [
-        f"{_READABLE}{{{labels}}} {int(record.not_after is not None)}\n"
-        for labels, record in by_labels.items()
-    ]
-    return "".join(lines).rstrip("\n")
-
-
-def _labels(record: Record) -> list[tuple[str, str]]:
-    # Not the issuer: the series of a place would end when it changes.
-    return [("source", record.source.value), ("namespace", record.namespace), ("name", record.name)]

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from certwright.cli.format import at, count, from_now, parse_time, sentence, when
+from certwright.diagnosis.words import at, count, from_now, parse_time, sentence, when
 from certwright.kube.util.durations import doubled
 from certwright.resources import names
 from certwright.resources.issuer import read_member

@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from certwright.cli.diagnosis import OUR_GROUP, SETS_GROUP, Around, certificate_revision, issuer_ref
+from certwright.diagnosis.certificates import OUR_GROUP, SETS_GROUP, Around, certificate_revision, issuer_ref
 from certwright.kube.api import core, errors
 from certwright.kube.api.kinds import AnyKind, Kind
 from certwright.kube.api.meta import ObjectKey
