@@ -22,11 +22,10 @@ from certwright.app.options import ServeOptions, StartError
 from certwright.kube.api import naming
 from certwright.kube.apiserver.auth.authentication import StaticTokens, read_token_file
 from certwright.kube.apiserver.http import https
-from certwright.kube.apiserver.server import ApiServer
 from certwright.kube.util.clock import Clock
 from certwright.kube.util.encoding import in_brackets
 from certwright.kube.util.files import AlreadyLocked, FileLock, write_atomically
-from certwright.kube.util.http_messages import Identity, Request
+from certwright.kube.util.http_messages import Handler, Identity, Request
 
 _FILES = 8192
 
@@ -112,13 +111,13 @@ def tokens(options: ServeOptions) -> dict[str, Identity]:
 
 
 async def listen(
-    api: ApiServer, options: ServeOptions, identity: tls_identity.ServingIdentity
+    handler: Handler, options: ServeOptions, identity: tls_identity.ServingIdentity
 ) -> https.HttpsServer:
     """Serve HTTPS on the configured address."""
     _allow_many_files()
     try:
         return await https.serve_https(
-            api.handle,
+            handler,
             host=options.host,
             port=options.port,
             certfile=identity.cert_path,

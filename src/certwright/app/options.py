@@ -91,6 +91,8 @@ class ServeOptions:
 
     `encrypt_secrets`: whether Secrets are encrypted at rest; `encryption_key_file` None: the key in
     $CERTWRIGHT_ENCRYPTION_KEY, else the file in `data_dir`, created if missing.
+
+    `dashboard`: the pages at /ui/, `on`, `read-only` or `off`.
     """
 
     data_dir: Path
@@ -111,6 +113,7 @@ class ServeOptions:
     in_flight: InFlight = field(default_factory=InFlight)
     feature_gates: str = ""
     service_account_issuer: str = DEFAULT_ISSUER
+    dashboard: str = "on"
 
 
 def server_gates(text: str) -> FeatureGates:

@@ -8,7 +8,7 @@ import ipaddress
 import logging
 import re
 import ssl
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 from certwright.admission import certificate_kinds
 from certwright.app import opening, shared_files, tls_identity
 from certwright.app.controllers import Closers, RunningControllers, start_controllers
+from certwright.app.dashboard import Front
 from certwright.app.loop import LAG, keep_what_is_there, release_what_is_gone
 from certwright.app.opening import ADMIN, StaticUsers
 from certwright.app.options import ServeOptions, StartError, operator_policy, server_gates
@@ -72,8 +73,16 @@ class _InUse:
 class RunningServer:
     """The running daemon."""
 
-    def __init__(self, api: ApiServer, users: StaticUsers, in_use: _InUse, closers: Closers) -> None:
+    def __init__(
+        self,
+        api: ApiServer,
+        users: StaticUsers,
+        in_use: _InUse,
+        closers: Closers,
+        make_link: Callable[[], str],
+    ) -> None:
         self._api = api
+        self._make_link = make_link
         self._in_use = in_use
         self._users = users
         self._closers = closers
@@ -92,6 +101,10 @@ class RunningServer:
     def client(self, user_agent: str) -> Client:
         """A client inside this process, with the administrator's rights."""
         return Client(LocalTransport(self._api.handle, ADMIN), user_agent=user_agent)
+
+    def dashboard_link(self) -> str:
+        """A one-time link to the dashboard for the administrator; empty without a dashboard."""
+        return "" if self.options.dashboard == "off" else f"{self.address}{self._make_link()}"
 
     def serve(self, serving: Serving, port: int) -> None:
         """Renew the certificate of the front end for as long as the daemon runs."""
@@ -205,10 +218,12 @@ async def _start_server(options: ServeOptions, clock: Clock, closers: Closers) -
         await api.start(custom_resource_definitions(), collects_garbage=False)
     except (StoreError, ApiError) as error:
         raise StartError(str(error)) from error
-    face = await opening.listen(api, options, identity)
+    front = Front(api, options, clock, system=ADMIN, seal_key=_secret_bytes(own.signing_key))
+    closers.add(front.close)
+    face = await opening.listen(front.handle, options, identity)
     closers.add(face.close)
     await api.publish(host=options.host, port=face.port)
-    server = RunningServer(api, users, in_use, closers)
+    server = RunningServer(api, users, in_use, closers, lambda: front.link(own.token))
     api.use_front_proxy(identity.front_proxy, certificates_in(options.client_ca_file or identity.ca_path))
     server.serve(Serving(api, face, identity, in_use, clock), face.port)
     if isinstance(store, Shared):
@@ -254,6 +269,11 @@ async def _files(store: Store, options: ServeOptions, clock: Clock) -> _Files:
             except StoreError as error:
                 raise StartError(str(error)) from error
         return make()
+
+
+def _secret_bytes(key: EllipticCurvePrivateKey) -> bytes:
+    """What all servers of a store know, and nobody else."""
+    return key.private_numbers().private_value.to_bytes(66, "big")
 
 
 def _cluster(options: ServeOptions) -> ClusterSettings | None:

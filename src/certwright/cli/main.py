@@ -46,6 +46,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "status": "Show why a certificate or an issuer is (or is not) ready, and what happens next.",
         "renew": "Renew certificates now.",
         "revoke": "Have an ACME server revoke a certificate.",
+        "dashboard": "Open the dashboard in a browser, logged in.",
         "approve": "Allow certificate requests to be signed.",
         "deny": "Forbid certificate requests to be signed.",
         "check": "Check a solver, an API server, or a switch from cert-manager.",

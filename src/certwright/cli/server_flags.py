@@ -212,6 +212,14 @@ class ServerFlags:
         default=DEFAULT_ISSUER,
         section="Users",
     )
+    dashboard: str = flag(
+        "--dashboard",
+        "The pages at /ui/: on, read-only (they change nothing), or off.",
+        type=click.Choice(["on", "read-only", "off"]),
+        default="on",
+        section="Users",
+        often=True,
+    )
     event_ttl: timedelta = duration(
         "--event-ttl",
         "How long an Event is kept after it was last seen; 0s: forever.",

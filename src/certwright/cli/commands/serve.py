@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from contextlib import AsyncExitStack
 
 import click
@@ -95,6 +96,8 @@ def announce(server: lazy.app.RunningServer, log: daemon.LogFlags) -> None:
     log.announce(
         f"certwright is ready at {server.address}; kubeconfig {path}", address=server.address, kubeconfig=path
     )
+    if sys.stdout.isatty() and (link := server.dashboard_link()):
+        log.announce(f"the dashboard is at {server.address}/ui/; this link logs you in once: {link}")
     if server.others:
         log.announce(
             f"other machines reach it at {', '.join(server.others)}; a kubeconfig for one of them: "

@@ -275,6 +275,14 @@ class ApiServer:
             _log.exception("%s %s failed", request.method, request.target.partition("?")[0])
             return responses.failure(InternalError("Internal error occurred: the server's log says more"))
 
+    async def identify(self, request: Request) -> Identity:
+        """The authenticated user of a request that another handler of the process answers; its connection is
+        recorded as the user's. Raises `ApiError`: `Unauthorized`, or too many connections."""
+        user = await authenticate(request, self._authenticator, anonymous=False)
+        if request.caller is not None:
+            fairness.identify(request.caller, user, read_line(f"{request.method} {request.target}"))
+        return user
+
     async def _answer(self, request: Request, track: Track) -> Response:
         user = request.user or await authenticate(request, self._authenticator, anonymous=self._anonymous)
         caller = user

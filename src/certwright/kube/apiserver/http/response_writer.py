@@ -32,6 +32,8 @@ GZIP_FROM = 128 * 1024
 """Answers above this size are compressed for clients that accept gzip, as in Kubernetes."""
 LAST_CHUNK = b"0\r\n\r\n"
 _AUDIT_ID = re.compile(r"[\x20-\x7e]+")
+EVENT_STREAM = "text/event-stream"
+"""Server-Sent Events, each of which must arrive immediately (WHATWG HTML)."""
 _PRETTY = re.compile(r"[?&]pretty=([^&]+)")
 _READ_BY_PEOPLE = ("curl", "Wget", "Mozilla/5.0")
 _TRUE = ("1", "t", "T", "true", "TRUE", "True")
@@ -295,7 +297,8 @@ class ResponseWriter(asyncio.Protocol):
         """Send the head, then chunks until the stream ends, the client disconnects, or the server closes."""
         chunks = stream
         # A list is streamed because it is large; a watch must send each event immediately, uncompressed.
-        if takes_gzip(request) and not is_watch(request.target):
+        is_live = is_watch(request.target) or response.headers.get("content-type") == EVENT_STREAM
+        if takes_gzip(request) and not is_live:
             mark_as_gzip(response)
             chunks = compressed(stream)
         has_body = request.method != "HEAD"

@@ -1,0 +1,47 @@
+"""What the dashboard needs of the process that it runs in."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+import msgspec
+
+from certwright.kube.client.rest import Client
+from certwright.kube.util.http_messages import Identity, Request
+
+
+class Credential(msgspec.Struct, frozen=True):
+    """How a caller proves who they are: a bearer token, or the DER of a verified TLS client certificate."""
+
+    token: str = ""
+    certificate: bytes = b""
+
+
+class Access(Protocol):
+    """Authenticates callers, and reads the API as each of them: a page shows what the API would answer."""
+
+    async def identify(self, credential: Credential, request: Request | None = None) -> Identity:
+        """The user of the credential, as of now. `request`: whose connection is recorded as the user's.
+        Raises
+        `errors.Unauthorized`, or another `ApiError` where the API cannot be asked."""
+
+    def client(self, credential: Credential, identity: Identity) -> Client:
+        """A client of the API with the user's own rights."""
+
+    @property
+    def system(self) -> Client:
+        """A client that may list and watch what the index follows: with the rights of the process."""
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings of the dashboard. `read_only`: no page changes anything. `namespace`: that of the controllers,
+    empty for all. `command`: how the commands on the pages begin. `seal_key`: from which the key of session
+    cookies is derived, shared by all servers of one store. `revoke`: has a CA revoke a certificate; None: the
+    process cannot."""
+
+    seal_key: bytes
+    read_only: bool = False
+    namespace: str = ""
+    command: str = "certwright"
+    revoke: Callable[[Client, str, str, str], Awaitable[str]] | None = None

@@ -1,0 +1,279 @@
+"""Index of all certificates: one small row for each, kept up to date while the dashboard is used.
+
+Pages of a list are computed from the rows, so that their cost does not depend on the size of the objects.
+What a user may not list is filtered out by `Scope`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from enum import StrEnum
+from typing import Any, Final
+
+import msgspec
+
+from certwright.diagnosis.certificates import condition, is_true, issuer_ref, retry_of
+from certwright.diagnosis.deliveries import source_of
+from certwright.diagnosis.words import parse_time, sentence
+from certwright.kube.api import errors
+from certwright.kube.api.meta import ObjectKey
+from certwright.kube.client.informer import Informer
+from certwright.kube.client.rest import Client
+from certwright.kube.util.clock import Clock
+from certwright.kube.util.tasks import TaskSet
+from certwright.resources import plain_kinds
+
+Json = dict[str, Any]
+_LONGEST_MESSAGE: Final = 400
+
+
+class State(StrEnum):
+    """The state of a certificate, by its object alone: expiry depends on the time, and is not one."""
+
+    READY = "ready"
+    ISSUING = "issuing"
+    FAILED = "failed"
+    WAITING = "waiting"
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """A certificate. Times are in Unix time, 0 for none. `issuer` is `Kind/name`, with `.group` for a foreign
+    one. `is_valid`: the Secret has a certificate that is in use, also while it is re-issued. `message`: the
+    reason, unless it is ready."""
+
+    namespace: str
+    name: str
+    names: tuple[str, ...]
+    secret: str
+    issuer: str
+    is_ca: bool
+    state: State
+    is_valid: bool
+    not_before: float
+    not_after: float
+    renewal: float
+    attempts: int
+    next_attempt: float
+    message: str
+
+    @property
+    def key(self) -> ObjectKey:
+        """Namespace and name."""
+        return ObjectKey(self.namespace, self.name)
+
+
+class Lamps(msgspec.Struct, frozen=True):
+    """Whether the certificate is delivered and served by all of its Deliveries; None: it has none, or that is
+    unknown. `problem`: why not, in a clause."""
+
+    delivered: bool | None = None
+    served: bool | None = None
+    problem: str = ""
+
+
+class Scope(msgspec.Struct, frozen=True):
+    """What a user may list of one resource: all (`everywhere`), whole namespaces, or objects by name."""
+
+    everywhere: bool = False
+    namespaces: frozenset[str] = frozenset()
+    names: frozenset[ObjectKey] = frozenset()
+
+    def allows(self, namespace: str, name: str) -> bool:
+        """Whether the object is among them."""
+        return self.everywhere or namespace in self.namespaces or ObjectKey(namespace, name) in self.names
+
+
+def row_of(certificate: Json) -> Row:
+    """The row of a Certificate."""
+    meta, spec, status = (
+        certificate["metadata"],
+        certificate.get("spec") or {},
+        certificate.get("status") or {},
+    )
+    issuing = condition(certificate, "Issuing")
+    record = retry_of(certificate)
+    ready = is_true(certificate, "Ready")
+    attempts = int(status.get("failedIssuanceAttempts") or 0)
+    if issuing.get("status") == "True":
+        state = State.ISSUING
+    elif status.get("lastFailureTime"):
+        state = State.FAILED
+    elif ready:
+        state = State.READY
+    else:
+        state = State.WAITING
+    said = issuing if state in (State.ISSUING, State.FAILED) else condition(certificate, "Ready")
+    message = sentence(str((record.message if record else "") or said.get("message", "")))
+    ref = issuer_ref(certificate)
+    group = "" if ref["group"] == "cert-manager.io" else f".{ref['group']}"
+    kinds = ("dnsNames", "ipAddresses", "uris", "emailAddresses")
+    names = tuple(str(name) for kind in kinds for name in spec.get(kind) or ())
+    next_attempt = record.next_attempt if record is not None else None
+    return Row(
+        namespace=meta["namespace"],
+        name=meta["name"],
+        names=names or ((str(spec["commonName"]),) if spec.get("commonName") else ()),
+        secret=str(spec.get("secretName", "")),
+        issuer=f"{ref['kind']}{group}/{ref['name']}",
+        is_ca=bool(spec.get("isCA")),
+        state=state,
+        is_valid=ready,
+        not_before=_unix(status.get("notBefore")),
+        not_after=_unix(status.get("notAfter")),
+        renewal=_unix(status.get("renewalTime")),
+        attempts=attempts,
+        next_attempt=next_attempt.timestamp() if next_attempt is not None else 0.0,
+        message="" if state == State.READY else message[:_LONGEST_MESSAGE],
+    )
+
+
+def _unix(value: Any) -> float:
+    moment = parse_time(value)
+    return moment.timestamp() if moment is not None else 0.0
+
+
+class Index:
+    """Rows of all certificates, and the issuers and Deliveries as JSON.
+
+    `generation` counts changes. `changed` is called after each; what it is called for must not block."""
+
+    def __init__(self, client: Client, clock: Clock, *, namespace: str = "") -> None:
+        self._tasks = TaskSet()
+        self._informers: dict[str, Informer[Json]] = {
+            kind.plural: Informer(
+                client, kind, clock, namespace=namespace, is_optional=kind.plural != "certificates"
+            )
+            for kind in (
+                plain_kinds.CERTIFICATES,
+                plain_kinds.ISSUERS,
+                plain_kinds.DELIVERIES,
+                *(() if namespace else (plain_kinds.CLUSTER_ISSUERS,)),
+            )
+        }
+        self.rows: dict[ObjectKey, Row] = {}
+        self.generation = 0
+        self._observers: set[Callable[[], None]] = set()
+        for plural, informer in self._informers.items():
+            informer.add_handler(self._follow_rows if plural == "certificates" else self._note)
+            self._tasks.start(informer.run(), name=f"dashboard: {plural}")
+
+    async def wait_synced(self) -> None:
+        """Return when everything has been listed."""
+        for informer in self._informers.values():
+            await informer.synced.wait()
+
+    def observe(self, changed: Callable[[], None]) -> Callable[[], None]:
+        """Call `changed` after each change, until the returned function is called."""
+        self._observers.add(changed)
+        return lambda: self._observers.discard(changed)
+
+    def issuers(self) -> Iterable[Json]:
+        """Issuers and ClusterIssuers."""
+        for plural in ("issuers", "clusterissuers"):
+            if plural in self._informers:
+                yield from self._informers[plural].cache.values()
+
+    def deliveries(self) -> Iterable[Json]:
+        """All Deliveries."""
+        return self._informers["deliveries"].cache.values()
+
+    def lamps(self, scope: Scope) -> Mapping[ObjectKey, Lamps]:
+        """By certificate, the state of the Deliveries that `scope` allows."""
+        by_secret = {(row.namespace, row.secret): row.key for row in self.rows.values()}
+        found: dict[ObjectKey, Lamps] = {}
+        for delivery in self.deliveries():
+            namespace, name = delivery["metadata"]["namespace"], delivery["metadata"]["name"]
+            if not scope.allows(namespace, name):
+                continue
+            kind, _, source = source_of(delivery).partition(" ")
+            key = (
+                ObjectKey(namespace, source) if kind == "Certificate" else by_secret.get((namespace, source))
+            )
+            if key is not None:
+                found[key] = _both(found.get(key), delivery)
+        return found
+
+    def _follow_rows(self, old: Json | None, new: Json | None) -> None:
+        if new is not None:
+            row = row_of(new)
+            self.rows[row.key] = row
+        elif old is not None:
+            self.rows.pop(ObjectKey(old["metadata"]["namespace"], old["metadata"]["name"]), None)
+        self._note(old, new)
+
+    def _note(self, _old: Json | None, _new: Json | None) -> None:
+        self.generation += 1
+        for changed in tuple(self._observers):
+            changed()
+
+    async def close(self) -> None:
+        """Follow no longer."""
+        await self._tasks.close()
+
+
+def _both(before: Lamps | None, delivery: Json) -> Lamps:
+    """The lamps of a certificate with one more Delivery."""
+    delivered, deployed = condition(delivery, "Delivered"), condition(delivery, "Deployed")
+    is_delivered = delivered.get("status") == "True"
+    is_served = None if not deployed else is_delivered and deployed.get("status") == "True"
+    problem = next(
+        (
+            sentence(str(found.get("message", "")))
+            for found in (delivered, deployed)
+            if found.get("status") == "False"
+        ),
+        "",
+    )
+    if before is None:
+        return Lamps(is_delivered, is_served, problem)
+    served = [value for value in (before.served, is_served) if value is not None]
+    return Lamps(
+        bool(before.delivered) and is_delivered, all(served) if served else None, before.problem or problem
+    )
+
+
+async def scope_of(client: Client, group: str, plural: str, namespaces: Iterable[str]) -> Scope:
+    """What the user of `client` may list of a resource in those namespaces, as the API answers. Raises
+    `ApiError`.
+
+    Source: Kubernetes API, SelfSubjectAccessReview and SelfSubjectRulesReview.
+    """
+    if await _may_list(client, group, plural, ""):
+        return Scope(everywhere=True)
+    whole, named = set[str](), set[ObjectKey]()
+    for namespace in namespaces:
+        review = await _review(client, "selfsubjectrulesreviews", {"namespace": namespace})
+        for rule in (review.get("status") or {}).get("resourceRules") or ():
+            if not _covers(rule, "apiGroups", group) or not _covers(rule, "resources", plural):
+                continue
+            if rule.get("resourceNames") and _covers(rule, "verbs", "get"):
+                named |= {ObjectKey(namespace, name) for name in rule["resourceNames"]}
+            elif not rule.get("resourceNames") and _covers(rule, "verbs", "list"):
+                whole.add(namespace)
+    return Scope(namespaces=frozenset(whole), names=frozenset(named))
+
+
+def _covers(rule: Mapping[str, Any], field: str, value: str) -> bool:
+    return bool({"*", value} & {*(rule.get(field) or ())})
+
+
+async def _may_list(client: Client, group: str, plural: str, namespace: str) -> bool:
+    attributes = {"verb": "list", "group": group, "resource": plural, "namespace": namespace}
+    review = await _review(client, "selfsubjectaccessreviews", {"resourceAttributes": attributes})
+    return bool((review.get("status") or {}).get("allowed"))
+
+
+async def _review(client: Client, plural: str, spec: Json) -> Json:
+    """The API's answer to a review of the user's own rights."""
+    kind = "SelfSubjectRulesReview" if plural == "selfsubjectrulesreviews" else "SelfSubjectAccessReview"
+    body = msgspec.json.encode({"apiVersion": "authorization.k8s.io/v1", "kind": kind, "spec": spec})
+    response = await client.raw(
+        "POST",
+        f"/apis/authorization.k8s.io/v1/{plural}",
+        body=body,
+        headers={"content-type": "application/json"},
+    )
+    try:
+        return msgspec.json.decode(response.body, type=Json)
+    except msgspec.MsgspecError as error:
+        raise errors.InternalError(f"{plural}: {error}") from None

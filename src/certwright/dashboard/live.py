@@ -1,0 +1,93 @@
+"""Changes while a page is open: Server-Sent Events with the blocks of the page that have changed.
+
+A stream renders its page again when the index has changed, and sends the blocks that differ from what the
+browser has. All streams together may use a small share of the processor: while much changes, they render less
+often. Source: WHATWG HTML, "Server-sent events".
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Final, Protocol
+from urllib.parse import parse_qsl
+
+import msgspec
+
+from certwright.dashboard.visit import View, Visit
+from certwright.kube.api.errors import ApiError, NotFound
+from certwright.kube.util.clock import Clock
+from certwright.kube.util.http_messages import Response
+
+_SHARE: Final = 0.02
+"""The share of a processor that one stream may use for rendering."""
+_GATHER_S: Final = 0.05
+"""How long changes are gathered before the page is rendered."""
+_CHECK_S: Final = 15.0
+"""The longest time between two renderings, each of which checks the user's credential, too."""
+
+
+class Renderer(Protocol):
+    """Renders pages: the site."""
+
+    clock: Clock
+
+    async def identify_again(self, visit: Visit) -> None:
+        """Raises `ApiError` once the visit's session or credential has ended."""
+
+    async def view(self, visit: Visit) -> View | Response:
+        """What the page of the visit shows. Raises `ApiError`."""
+
+    def blocks(self, visit: Visit, view: View) -> dict[str, str]:
+        """The live blocks of the page."""
+
+
+async def stream(site: Renderer, visit: Visit) -> Response:
+    """The stream of the page that the query names by `at`: path and query below /ui/."""
+    path, _, query = visit.query.get("at", "").partition("?")
+    if path.endswith((".json", "live")):
+        raise NotFound("there is no such page")
+    visit = replace(visit, path=path, query=dict(parse_qsl(query, keep_blank_values=True, max_num_fields=50)))
+    view = await site.view(visit)
+    if not isinstance(view, View) or not view.live:
+        raise NotFound("this page does not change")
+    return Response(200, {"content-type": "text/event-stream"}, stream=_follow(site, visit))
+
+
+async def _follow(site: Renderer, visit: Visit) -> AsyncIterator[bytes]:
+    known: dict[str, str] = {}
+    changed = asyncio.Event()
+    forget = visit.index.observe(changed.set)
+    try:
+        while True:
+            changed.clear()
+            begun = site.clock.monotonic()
+            try:
+                await site.identify_again(visit)
+                view = await site.view(visit)
+            except ApiError:
+                yield b"event: end\ndata: \n\n"
+                return
+            assert isinstance(view, View)
+            visit.now = site.clock.now()
+            fresh = {
+                name: html for name, html in site.blocks(visit, view).items() if _differs(known, name, html)
+            }
+            yield b"data: " + msgspec.json.encode(fresh) + b"\n\n" if fresh else b": \n\n"
+            await asyncio.sleep(max(_GATHER_S, (site.clock.monotonic() - begun) / _SHARE))
+            try:
+                async with asyncio.timeout(_CHECK_S):
+                    await changed.wait()
+            except TimeoutError:
+                pass
+    finally:
+        forget()
+
+
+def _differs(known: dict[str, str], name: str, html: str) -> bool:
+    """Whether the browser has another block; it is remembered as sent."""
+    digest = hashlib.sha256(html.encode()).hexdigest()
+    before, known[name] = known.get(name), digest
+    return before != digest

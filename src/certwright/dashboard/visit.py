@@ -1,0 +1,90 @@
+"""What the functions of pages get and return."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final
+
+from certwright.dashboard.access import Credential
+from certwright.dashboard.index import Index, Scope, scope_of
+from certwright.dashboard.sessions import Session
+from certwright.kube.client.rest import Client
+from certwright.kube.util.clock import Clock
+from certwright.kube.util.http_messages import Identity, Response
+from certwright.resources.names import GROUP, SETS_GROUP
+
+_SCOPE_S: Final = 1.0
+"""For how long the answer to what a user may list is used again."""
+_GROUPS: Final = {"deliveries": SETS_GROUP, "issuersets": SETS_GROUP}
+_MOST: Final = 1_000
+
+
+class Scopes:
+    """What users may list, as the API has answered a moment ago."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._known: dict[tuple[str, tuple[str, ...], str], tuple[float, Scope]] = {}
+
+    async def of(self, client: Client, identity: Identity, plural: str, index: Index) -> Scope:
+        """What the user may list of a resource, in the namespaces of the index. Raises `ApiError`."""
+        now, key = self._clock.monotonic(), (identity.name, identity.groups, plural)
+        until, scope = self._known.get(key, (0.0, Scope()))
+        if now < until:
+            return scope
+        await index.wait_synced()
+        namespaces = {key.namespace for key in index.rows}
+        scope = await scope_of(client, _GROUPS.get(plural, GROUP), plural, sorted(namespaces))
+        if len(self._known) > _MOST:
+            self._known.clear()
+        # Where the question takes long, because there are many namespaces, it is asked more rarely.
+        done = self._clock.monotonic()
+        self._known[key] = (done + max(_SCOPE_S, 20 * (done - now)), scope)
+        return scope
+
+
+@dataclass
+class Visit:
+    """One request of an authenticated user. `path` is below /ui/; `root` leads from there to /ui/,
+    relatively;
+    `form` are the fields of a POST."""
+
+    path: str
+    query: Mapping[str, str]
+    identity: Identity
+    credential: Credential
+    session: Session | None
+    client: Client
+    index: Index
+    scopes: Scopes
+    now: datetime
+    form: Mapping[str, str] = field(default_factory=dict)
+    arguments: tuple[str, ...] = ()
+
+    @property
+    def root(self) -> str:
+        """`./`, `../`, `../../`: the way from this page to /ui/."""
+        return "../" * self.path.count("/") or "./"
+
+    async def scope(self, plural: str) -> Scope:
+        """What the user may list of that resource. Raises `ApiError`."""
+        return await self.scopes.of(self.client, self.identity, plural, self.index)
+
+
+@dataclass
+class View:
+    """What a page shows. `live`: the blocks of the template that are sent again when they change; `details`:
+    whether also changes of requests, orders, challenges and Events matter to them."""
+
+    template: str
+    context: Mapping[str, Any]
+    live: tuple[str, ...] = ()
+    details: bool = False
+    status: int = 200
+
+
+ViewFunction = Callable[[Visit], Awaitable[View | Response]]
+ActFunction = Callable[[Visit], Awaitable[str]]
+"""Does what a form asks for; returns the path below /ui/ of the page that follows. Raises `ApiError`."""
