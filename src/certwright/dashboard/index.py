@@ -6,8 +6,11 @@ What a user may not list is filtered out by `Scope`.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from enum import StrEnum
+from operator import attrgetter
 from typing import Any, Final
 
 import msgspec
@@ -39,7 +42,7 @@ class State(StrEnum):
 class Row(msgspec.Struct, frozen=True, kw_only=True):
     """A certificate. Times are in Unix time, 0 for none. `issuer` is `Kind/name`, with `.group` for a foreign
     one. `is_valid`: the Secret has a certificate that is in use, also while it is re-issued. `message`: the
-    reason, unless it is ready."""
+    reason, unless it is ready, and `since` when it has been so."""
 
     namespace: str
     name: str
@@ -55,6 +58,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     attempts: int
     next_attempt: float
     message: str
+    since: float
 
     @property
     def key(self) -> ObjectKey:
@@ -124,6 +128,7 @@ def row_of(certificate: Json) -> Row:
         attempts=attempts,
         next_attempt=next_attempt.timestamp() if next_attempt is not None else 0.0,
         message="" if state == State.READY else message[:_LONGEST_MESSAGE],
+        since=_unix(said.get("lastTransitionTime") or meta.get("creationTimestamp")),
     )
 
 
@@ -152,15 +157,23 @@ class Index:
         }
         self.rows: dict[ObjectKey, Row] = {}
         self.generation = 0
+        self._ordered: dict[str, tuple[int, list[Row]]] = {}
         self._observers: set[Callable[[], None]] = set()
         for plural, informer in self._informers.items():
             informer.add_handler(self._follow_rows if plural == "certificates" else self._note)
             self._tasks.start(informer.run(), name=f"dashboard: {plural}")
 
-    async def wait_synced(self) -> None:
-        """Return when everything has been listed."""
-        for informer in self._informers.values():
-            await informer.synced.wait()
+    @property
+    def is_synced(self) -> bool:
+        """Whether everything has been listed."""
+        return all(informer.synced.is_set() for informer in self._informers.values())
+
+    async def wait_synced(self, *, patience_s: float = 30.0) -> None:
+        """Return when everything has been listed, or that time has passed."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(patience_s):
+                for informer in self._informers.values():
+                    await informer.synced.wait()
 
     def observe(self, changed: Callable[[], None]) -> Callable[[], None]:
         """Call `changed` after each change, until the returned function is called."""
@@ -173,15 +186,34 @@ class Index:
             if plural in self._informers:
                 yield from self._informers[plural].cache.values()
 
+    def issuer(self, row: Row) -> Json | None:
+        """The issuer of a certificate, if it is one of ours and exists."""
+        kind, _, name = row.issuer.partition("/")
+        informer = self._informers.get(f"{kind.lower()}s")
+        key = ObjectKey("" if kind == "ClusterIssuer" else row.namespace, name)
+        return informer.cache.get(key) if informer is not None else None
+
+    def ordered(self, sort: str) -> list[Row]:
+        """All rows in the order of an attribute, or of their names for `name`."""
+        generation, rows = self._ordered.get(sort, (-1, []))
+        if generation != self.generation:
+            by = attrgetter("namespace", "name") if sort == "name" else attrgetter(sort, "namespace", "name")
+            rows = sorted(self.rows.values(), key=by)
+            self._ordered[sort] = (self.generation, rows)
+        return rows
+
     def deliveries(self) -> Iterable[Json]:
         """All Deliveries."""
         return self._informers["deliveries"].cache.values()
 
     def lamps(self, scope: Scope) -> Mapping[ObjectKey, Lamps]:
         """By certificate, the state of the Deliveries that `scope` allows."""
-        by_secret = {(row.namespace, row.secret): row.key for row in self.rows.values()}
         found: dict[ObjectKey, Lamps] = {}
-        for delivery in self.deliveries():
+        deliveries = list(self.deliveries())
+        if not deliveries:
+            return found
+        by_secret = {(row.namespace, row.secret): row.key for row in self.rows.values()}
+        for delivery in deliveries:
             namespace, name = delivery["metadata"]["namespace"], delivery["metadata"]["name"]
             if not scope.allows(namespace, name):
                 continue

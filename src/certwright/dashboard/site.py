@@ -12,10 +12,11 @@ import hashlib
 import logging
 import re
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from functools import cache
 from importlib import resources
 from typing import Any, Final
-from urllib.parse import parse_qsl, quote, unquote
+from urllib.parse import parse_qsl, quote, unquote, urlencode
 
 import jinja2
 import msgspec
@@ -198,6 +199,7 @@ class Site:
             "form_token": self.sessions.form_token(visit.session) if visit.session is not None else "",
             "command": self.options.command,
             "live": view.live,
+            "notice": "",
             **view.context,
         }
 
@@ -309,6 +311,12 @@ def _token_in(text: str) -> str:
     return str(user["token"])
 
 
+def _with_query(query: Mapping[str, str], **changes: Any) -> str:
+    """The query of an address with these fields changed; None removes one."""
+    fields = {**query, **{name: None if value is None else str(value) for name, value in changes.items()}}
+    return f"?{urlencode({name: value for name, value in fields.items() if value})}"
+
+
 @cache
 def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(
@@ -321,8 +329,11 @@ def _environment() -> jinja2.Environment:
     environment.globals |= {"static": static_path}
     environment.filters |= {
         "urlpart": lambda text: quote(str(text), safe=""),
-        "when": words.when,
         "at": words.at,
+        "from_now": words.from_now,
+        "rfc3339": lambda moment: f"{moment:%Y-%m-%dT%H:%M:%SZ}",
+        "as_time": lambda value: datetime.fromtimestamp(value, UTC),
+        "with_query": _with_query,
     }
     return environment
 

@@ -61,6 +61,7 @@ class Visit:
     scopes: Scopes
     now: datetime
     form: Mapping[str, str] = field(default_factory=dict)
+    command: str = "certwright"
     arguments: tuple[str, ...] = ()
 
     @property

@@ -1,22 +1,75 @@
 "use strict";
-// While the page is visible, its blocks are replaced by those that the server sends.
+// Adds to pages that work without it: changes as they happen, copying, filters that apply while typing, and
+// times in the reader's zone.
 (() => {
-  const { root, at } = document.body.dataset;
-  let stream;
-  const open = () => {
-    stream = new EventSource(`${root}live?at=${encodeURIComponent(at + location.search)}`);
-    stream.onmessage = (event) => {
-      for (const [name, html] of Object.entries(JSON.parse(event.data))) {
-        const block = document.getElementById(name);
-        if (block && block.innerHTML !== html) block.innerHTML = html;
-      }
-    };
-    stream.addEventListener("end", () => stream.close());
+  const { root, at, live } = document.body.dataset;
+  const say = (text) => { document.getElementById("liveness").textContent = text; };
+  const zoned = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "short" });
+
+  const improve = (part) => {
+    for (const time of part.querySelectorAll("time[datetime]")) {
+      const moment = new Date(time.dateTime);
+      if (!Number.isNaN(moment.valueOf())) time.textContent = zoned.format(moment);
+    }
+    for (const button of part.querySelectorAll("button.copy")) button.hidden = !navigator.clipboard;
   };
+
+  document.addEventListener("click", async (event) => {
+    const button = event.target.closest("button.copy");
+    if (!button) return;
+    await navigator.clipboard.writeText(button.previousElementSibling.textContent);
+    button.textContent = "Copied";
+    setTimeout(() => { button.textContent = "Copy"; }, 1500);
+  });
+
+  const replace = (name, html) => {
+    const block = document.getElementById(name);
+    if (!block) return;
+    const old = document.createElement("template");
+    old.innerHTML = html;
+    improve(old.content);
+    const before = new Map([...block.querySelectorAll("tr, article, li")].map((part) => [key(part), part.textContent]));
+    const focused = block.contains(document.activeElement) ? address(document.activeElement) : null;
+    const open = new Set([...block.querySelectorAll("details[open]")].map((part) => key(part.parentElement)));
+    block.replaceChildren(old.content);
+    for (const part of block.querySelectorAll("tr, article, li")) {
+      if (before.size && before.get(key(part)) !== part.textContent) part.classList.add("fresh");
+      const details = part.querySelector("details");
+      if (details && open.has(key(part))) details.open = true;
+    }
+    if (focused) [...block.querySelectorAll("a, button, input")].find((part) => address(part) === focused)?.focus();
+  };
+  const key = (part) => part.querySelector("a")?.getAttribute("href") ?? part.textContent;
+  const address = (part) => part.getAttribute("href") ?? part.closest("form")?.action ?? part.textContent;
+
+  let stream, first;
   const follow = () => {
-    if (stream) stream.close();
-    if (document.visibilityState === "visible") open();
+    stream?.close();
+    if (live === undefined || document.visibilityState !== "visible") return;
+    first = true;
+    stream = new EventSource(`${root}live?at=${encodeURIComponent(at + location.search)}`);
+    stream.onopen = () => say("Live.");
+    stream.onerror = () => say("Not live: the server cannot be reached; trying again.");
+    stream.onmessage = (event) => {
+      for (const [name, html] of Object.entries(JSON.parse(event.data))) replace(name, html);
+      first = false;
+    };
+    stream.addEventListener("end", (event) => { stream.close(); say(event.data); });
   };
+
+  const filters = document.querySelector("form.filters");
+  let timer;
+  filters?.addEventListener("input", () => {
+    clearTimeout(timer);
+    timer = setTimeout(() => {
+      const fields = new URLSearchParams([...new FormData(filters)].filter(([, value]) => value));
+      history.replaceState(null, "", `?${fields}`);
+      if (live === undefined) location.reload(); else follow();
+    }, 250);
+  });
+
+  for (const part of document.querySelectorAll(".js")) part.hidden = false;
+  improve(document);
   document.addEventListener("visibilitychange", follow);
-  if (document.body.dataset.live !== undefined) follow();
+  follow();
 })();
