@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from certwright.app import acme_commands
 from certwright.app.options import ServeOptions
 from certwright.dashboard.access import Credential, Options
 from certwright.dashboard.sessions import Sessions
+from certwright.kube.api.errors import BadRequest
 from certwright.kube.apiserver.server import ApiServer
 from certwright.kube.client.rest import Client
 from certwright.kube.client.transport import LocalTransport
@@ -44,6 +46,16 @@ class _ServerAccess:
         return Client(LocalTransport(self._api.handle, self._system), user_agent=_USER_AGENT)
 
 
+async def revoke(client: Client, namespace: str, name: str, reason: str) -> str:
+    """Have the CA revoke a Certificate's certificate, with the client's rights; returns its serial number.
+    Raises `ApiError`."""
+    try:
+        holder = acme_commands.Holder(namespace, name)
+        return (await acme_commands.revoke(client, holder, reason=reason, user_agent=_USER_AGENT)).serial
+    except acme_commands.CannotRevoke as error:
+        raise BadRequest(str(error)) from error
+
+
 class Front:
     """The handler of the daemon: requests below /ui go to the dashboard, all others to the API server.
 
@@ -78,7 +90,11 @@ class Front:
         if self._site is None:
             from certwright.dashboard.site import Site  # 12 MB and 80 ms for the templates
 
-            options = Options(seal_key=self._seal_key, read_only=self._options.dashboard == "read-only")
+            options = Options(
+                seal_key=self._seal_key,
+                read_only=self._options.dashboard == "read-only",
+                revoke=revoke,
+            )
             access = _ServerAccess(self._api, self._system)
             self._site = Site(access, options, self._sessions, self._clock)
         return self._site

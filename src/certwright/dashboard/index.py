@@ -7,6 +7,7 @@ What a user may not list is filtered out by `Scope`.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from enum import StrEnum
@@ -15,6 +16,7 @@ from typing import Any, Final
 
 import msgspec
 
+from certwright.diagnosis import related
 from certwright.diagnosis.certificates import condition, is_true, issuer_ref, retry_of
 from certwright.diagnosis.deliveries import source_of
 from certwright.diagnosis.words import parse_time, sentence
@@ -28,6 +30,14 @@ from certwright.resources import plain_kinds
 
 Json = dict[str, Any]
 _LONGEST_MESSAGE: Final = 400
+_AGAIN_S: Final = 2.0
+_DETAILS: Final = (
+    plain_kinds.CERTIFICATE_REQUESTS,
+    plain_kinds.ORDERS,
+    plain_kinds.CHALLENGES,
+    related.EVENTS,
+)
+_log = logging.getLogger(__name__)
 
 
 class State(StrEnum):
@@ -144,6 +154,11 @@ class Index:
 
     def __init__(self, client: Client, clock: Clock, *, namespace: str = "") -> None:
         self._tasks = TaskSet()
+        self._client = client
+        self._clock = clock
+        self._namespace = namespace
+        self._details: TaskSet | None = None
+        self._detail_observers: set[tuple[str, Callable[[], None]]] = set()
         self._informers: dict[str, Informer[Json]] = {
             kind.plural: Informer(
                 client, kind, clock, namespace=namespace, is_optional=kind.plural != "certificates"
@@ -179,6 +194,43 @@ class Index:
         """Call `changed` after each change, until the returned function is called."""
         self._observers.add(changed)
         return lambda: self._observers.discard(changed)
+
+    def observe_details(self, namespace: str, changed: Callable[[], None]) -> Callable[[], None]:
+        """Call `changed` after each change of a request, order, challenge or Event of that namespace (`*`: of
+        any), until the returned function is called. These are followed only while somebody observes them."""
+        entry = (namespace, changed)
+        self._detail_observers.add(entry)
+        if self._details is None:
+            self._details = TaskSet()
+            for kind in _DETAILS:
+                self._details.start(self._follow_details(kind), name=f"dashboard: {kind.plural}")
+
+        def forget() -> None:
+            self._detail_observers.discard(entry)
+            if not self._detail_observers and self._details is not None:
+                self._tasks.start(self._details.close(), name="dashboard: end of details")
+                self._details = None
+
+        return forget
+
+    async def _follow_details(self, kind: plain_kinds.JsonKind) -> None:
+        """Notify of changes from now on, without keeping the objects."""
+        while True:
+            try:
+                page = await self._client.list_page(kind, self._namespace, limit=1, metadata_only=True)
+                watch = self._client.watch_raw(
+                    kind, self._namespace, resource_version=page.resource_version, metadata_only=True
+                )
+                async for events in watch:
+                    self._notify_details({event.who.namespace for event in events})
+            except (errors.ApiError, errors.Unreachable) as error:
+                _log.debug("cannot follow %s: %s", kind.plural, error)
+            await self._clock.sleep(_AGAIN_S)
+
+    def _notify_details(self, namespaces: set[str]) -> None:
+        for namespace, changed in tuple(self._detail_observers):
+            if namespace == "*" or namespace in namespaces:
+                changed()
 
     def issuers(self) -> Iterable[Json]:
         """Issuers and ClusterIssuers."""
@@ -240,6 +292,8 @@ class Index:
 
     async def close(self) -> None:
         """Follow no longer."""
+        if self._details is not None:
+            await self._details.close()
         await self._tasks.close()
 
 
@@ -270,7 +324,7 @@ async def scope_of(client: Client, group: str, plural: str, namespaces: Iterable
 
     Source: Kubernetes API, SelfSubjectAccessReview and SelfSubjectRulesReview.
     """
-    if await _may_list(client, group, plural, ""):
+    if await may(client, "list", group, plural):
         return Scope(everywhere=True)
     whole, named = set[str](), set[ObjectKey]()
     for namespace in namespaces:
@@ -289,8 +343,15 @@ def _covers(rule: Mapping[str, Any], field: str, value: str) -> bool:
     return bool({"*", value} & {*(rule.get(field) or ())})
 
 
-async def _may_list(client: Client, group: str, plural: str, namespace: str) -> bool:
-    attributes = {"verb": "list", "group": group, "resource": plural, "namespace": namespace}
+async def may(
+    client: Client, verb: str, group: str, resource: str, namespace: str = "", name: str = ""
+) -> bool:
+    """Whether the user of `client` may do that; `resource` with its subresource after a slash. Raises
+    `ApiError`."""
+    plural, _, subresource = resource.partition("/")
+    given = {"subresource": subresource, "namespace": namespace, "name": name}
+    attributes = {"verb": verb, "group": group, "resource": plural}
+    attributes |= {field: value for field, value in given.items() if value}
     review = await _review(client, "selfsubjectaccessreviews", {"resourceAttributes": attributes})
     return bool((review.get("status") or {}).get("allowed"))
 

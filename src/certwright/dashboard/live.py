@@ -53,13 +53,17 @@ async def stream(site: Renderer, visit: Visit) -> Response:
     view = await site.view(visit)
     if not isinstance(view, View) or not view.live:
         raise NotFound("this page does not change")
-    return Response(200, {"content-type": "text/event-stream"}, stream=_follow(site, visit))
+    headers = {"content-type": "text/event-stream", "x-accel-buffering": "no"}
+    return Response(200, headers, stream=_follow(site, visit, view.details))
 
 
-async def _follow(site: Renderer, visit: Visit) -> AsyncIterator[bytes]:
+async def _follow(site: Renderer, visit: Visit, details: str) -> AsyncIterator[bytes]:
     known: dict[str, str] = {}
     changed = asyncio.Event()
-    forget = visit.index.observe(changed.set)
+    forget = [visit.index.observe(changed.set)]
+    if details:
+        forget.append(visit.index.observe_details(details, changed.set))
+    yield b"retry: 3000\n\n"
     try:
         while True:
             changed.clear()
@@ -68,7 +72,7 @@ async def _follow(site: Renderer, visit: Visit) -> AsyncIterator[bytes]:
                 await site.identify_again(visit)
                 view = await site.view(visit)
             except ApiError:
-                yield b"event: end\ndata: \n\n"
+                yield b"event: end\ndata: Not live: the session has ended.\n\n"
                 return
             assert isinstance(view, View)
             visit.now = site.clock.now()
@@ -83,7 +87,8 @@ async def _follow(site: Renderer, visit: Visit) -> AsyncIterator[bytes]:
             except TimeoutError:
                 pass
     finally:
-        forget()
+        for each in forget:
+            each()
 
 
 def _differs(known: dict[str, str], name: str, html: str) -> bool:

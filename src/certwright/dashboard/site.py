@@ -21,12 +21,14 @@ from urllib.parse import parse_qsl, quote, unquote, urlencode
 import jinja2
 import msgspec
 import yaml
+from markupsafe import Markup, escape
 
 from certwright.dashboard import live, routes
 from certwright.dashboard.access import Access, Credential, Options
 from certwright.dashboard.index import Index
+from certwright.dashboard.log_lines import LogLines
 from certwright.dashboard.sessions import COOKIE, LIFETIME, Session, Sessions, TooLong
-from certwright.dashboard.visit import Scopes, View, Visit
+from certwright.dashboard.visit import Scopes, Tools, View, Visit
 from certwright.diagnosis import words
 from certwright.kube.api.errors import ApiError, Forbidden, NotFound, Unauthorized
 from certwright.kube.util.clock import Clock
@@ -69,7 +71,7 @@ class Site:
         self._views = {re.compile(pattern): view for pattern, view in routes.VIEWS.items()}
         self._acts = {re.compile(pattern): act for pattern, act in routes.ACTS.items()}
         self._index: Index | None = None
-        self._scopes = Scopes(clock)
+        self._tools = Tools(lambda: self.index, Scopes(clock), LogLines(), options)
         self._turns: dict[str, asyncio.Semaphore] = {}
 
     @property
@@ -81,6 +83,7 @@ class Site:
 
     async def close(self) -> None:
         """Stop following the API."""
+        self._tools.log.close()
         if self._index is not None:
             await self._index.close()
 
@@ -136,8 +139,7 @@ class Site:
             credential,
             session,
             client,
-            self.index,
-            self._scopes,
+            self._tools,
             self.clock.now(),
             form,
         )
@@ -311,6 +313,11 @@ def _token_in(text: str) -> str:
     return str(user["token"])
 
 
+def _coded(text: str) -> Markup:
+    """The text with commands, which it has in backticks, as code."""
+    return Markup(re.sub(r"`([^`]*)`", r"<code>\1</code>", str(escape(text))))  # noqa: S704 - escaped
+
+
 def _with_query(query: Mapping[str, str], **changes: Any) -> str:
     """The query of an address with these fields changed; None removes one."""
     fields = {**query, **{name: None if value is None else str(value) for name, value in changes.items()}}
@@ -334,6 +341,7 @@ def _environment() -> jinja2.Environment:
         "rfc3339": lambda moment: f"{moment:%Y-%m-%dT%H:%M:%SZ}",
         "as_time": lambda value: datetime.fromtimestamp(value, UTC),
         "with_query": _with_query,
+        "coded": _coded,
     }
     return environment
 

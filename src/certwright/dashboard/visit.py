@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
-from certwright.dashboard.access import Credential
+from certwright.dashboard.access import Credential, Options
 from certwright.dashboard.index import Index, Scope, scope_of
+from certwright.dashboard.log_lines import LogLines
 from certwright.dashboard.sessions import Session
 from certwright.kube.client.rest import Client
 from certwright.kube.util.clock import Clock
@@ -17,7 +18,7 @@ from certwright.resources.names import GROUP, SETS_GROUP
 
 _SCOPE_S: Final = 1.0
 """For how long the answer to what a user may list is used again."""
-_GROUPS: Final = {"deliveries": SETS_GROUP, "issuersets": SETS_GROUP}
+_GROUPS: Final = {"deliveries": SETS_GROUP, "secrets": "", "events": ""}
 _MOST: Final = 1_000
 
 
@@ -46,6 +47,17 @@ class Scopes:
 
 
 @dataclass
+class Tools:
+    """What the pages share: the index (made at its first use), what users may list, lines of the log, and the
+    settings."""
+
+    index: Callable[[], Index]
+    scopes: Scopes
+    log: LogLines
+    options: Options
+
+
+@dataclass
 class Visit:
     """One request of an authenticated user. `path` is below /ui/; `root` leads from there to /ui/,
     relatively;
@@ -57,11 +69,9 @@ class Visit:
     credential: Credential
     session: Session | None
     client: Client
-    index: Index
-    scopes: Scopes
+    tools: Tools
     now: datetime
     form: Mapping[str, str] = field(default_factory=dict)
-    command: str = "certwright"
     arguments: tuple[str, ...] = ()
 
     @property
@@ -71,18 +81,28 @@ class Visit:
 
     async def scope(self, plural: str) -> Scope:
         """What the user may list of that resource. Raises `ApiError`."""
-        return await self.scopes.of(self.client, self.identity, plural, self.index)
+        return await self.tools.scopes.of(self.client, self.identity, plural, self.index)
+
+    @property
+    def index(self) -> Index:
+        """The index of certificates."""
+        return self.tools.index()
+
+    @property
+    def command(self) -> str:
+        """How the commands on the page begin."""
+        return self.tools.options.command
 
 
 @dataclass
 class View:
     """What a page shows. `live`: the blocks of the template that are sent again when they change; `details`:
-    whether also changes of requests, orders, challenges and Events matter to them."""
+    the namespace whose requests, orders, challenges and Events matter to them, too; `*` for all."""
 
     template: str
     context: Mapping[str, Any]
     live: tuple[str, ...] = ()
-    details: bool = False
+    details: str = ""
     status: int = 200
 
 

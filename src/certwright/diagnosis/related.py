@@ -53,13 +53,12 @@ async def around(client: Client, certificate: Json) -> Around:
     except errors.Forbidden:
         issuer = None
         hidden.append("issuer")
-    requests = await client.list(REQUESTS, namespace)
+    request = await _request(client, certificate)
     try:
         secret = await get_or_none(client, SECRETS, secret_name, namespace)
     except errors.Forbidden:
         secret = None
         hidden.append("secret")
-    request = current_request(certificate, requests.items)
     is_missing = issuer is None and "issuer" not in hidden
     namesake = await _namesake(client, ref, namespace) if is_missing else None
     context = Around(certificate, issuer, request, secret, namesake=namesake, hidden=tuple(hidden))
@@ -73,6 +72,32 @@ async def around(client: Client, certificate: Json) -> Around:
     )
     own = [challenge for challenge in challenges.items if order is not None and _belongs(challenge, order)]
     return replace(context, order=order, challenges=tuple(own))
+
+
+async def _request(client: Client, certificate: Json) -> Json | None:
+    """The certificate's request of the highest revision: by the names that controllers give them, so that the
+    requests of others need not be read; where there is none of these names, by all of the namespace."""
+    named = await requests_by_name(client, certificate, 2)
+    if named:
+        return named[0]
+    listed = await client.list(REQUESTS, certificate["metadata"]["namespace"])
+    return current_request(certificate, listed.items)
+
+
+async def requests_by_name(client: Client, certificate: Json, most: int) -> list[Json]:
+    """The certificate's requests that are named `<certificate>-<revision>`, newest first, up to `most`
+    revisions back. Raises `ApiError`.
+
+    Source: cert-manager's feature gate StableCertificateRequestName.
+    """
+    meta, status = certificate["metadata"], certificate.get("status") or {}
+    following = int(status.get("revision") or 0) + 1
+    found = []
+    for revision in range(following, max(following - most, 0), -1):
+        request = await get_or_none(client, REQUESTS, f"{meta['name']}-{revision}", meta["namespace"])
+        if request is not None and _belongs(request, certificate):
+            found.append(request)
+    return found
 
 
 def of_the_other_kind(ref: Mapping[str, str]) -> dict[str, str]:

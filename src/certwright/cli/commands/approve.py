@@ -6,30 +6,16 @@ from collections.abc import Callable
 from typing import Any
 
 import click
-import msgspec
 
 from certwright.cli import completion
 from certwright.cli.access import Session, session
 from certwright.cli.errors import AlreadyReported, report_error
 from certwright.cli.format import echo
 from certwright.cli.options import ServerOptions, asynchronous, namespaced_server_options
-from certwright.diagnosis.certificates import is_true
-from certwright.diagnosis.related import REQUESTS, add_condition
+from certwright.diagnosis import actions
+from certwright.diagnosis.actions import Decision
 from certwright.kube.api import errors
 from certwright.kube.api.meta import ObjectKey
-
-Json = dict[str, Any]
-_TYPES = ("Approved", "Denied")
-# cmctl's reason, so that searches for it in conditions also find ours.
-_REASON = "KubectlCertManager"
-
-
-class Decision(msgspec.Struct, frozen=True):
-    """A decision. `type` is the condition's."""
-
-    type: str
-    reason: str
-    message: str
 
 
 def decision_options(verb: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -38,7 +24,7 @@ def decision_options(verb: str) -> Callable[[Callable[..., Any]], Callable[..., 
         click.option(
             "--reason",
             metavar="WORD",
-            default=_REASON,
+            default=actions.DECISION_REASON,
             show_default=True,
             help="The reason in the condition: one word, for programs.",
         ),
@@ -64,21 +50,16 @@ async def decide(server: ServerOptions, names: tuple[str, ...], decision: Decisi
 async def _decide(here: Session, name: str, decision: Decision) -> bool:
     words, done = f"certificaterequest {here.namespace}/{name}", decision.type.lower()
 
-    def make(request: Json) -> Json | None:
-        is_decided = any(is_true(request, kind) for kind in _TYPES)
-        return None if is_decided else msgspec.structs.asdict(decision)
-
     try:
-        request = await add_condition(here.client, REQUESTS, ObjectKey(here.namespace, name), make)
+        before = await actions.decide(here.client, ObjectKey(here.namespace, name), decision)
     except errors.ApiError as error:
         report_error(f"{words}: {error}")
         return False
-    before = next((kind for kind in _TYPES if is_true(request, kind)), None)
-    if before not in (None, decision.type):
+    if before not in ("", decision.type):
         report_error(f"{words} is {before.lower()} already, which is final; only a new request can be {done}")
         return False
     # Decisions are final, and repeating one is no error.
-    echo(f"{words} {done}" if before is None else f"{words} is {done} already")
+    echo(f"{words} {done}" if not before else f"{words} is {done} already")
     return True
 
 

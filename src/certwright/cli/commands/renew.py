@@ -24,8 +24,9 @@ from certwright.cli.options import (
     selector_option,
 )
 from certwright.cli.resource_args import Target, not_found
+from certwright.diagnosis.actions import mark_for_renewal
 from certwright.diagnosis.certificates import is_true
-from certwright.diagnosis.related import CERTIFICATES, CHALLENGES, ORDERS, add_condition
+from certwright.diagnosis.related import CERTIFICATES, CHALLENGES, ORDERS
 from certwright.diagnosis.words import count
 from certwright.kube.api import errors
 from certwright.kube.api.meta import ObjectKey
@@ -34,9 +35,6 @@ from certwright.resources.reasons import FINAL_STATES
 from certwright.resources.retry import parse_moment, read_retry, rfc3339
 
 Json = dict[str, Any]
-# cmctl's reason and message, so that searches for them in conditions and logs also find ours.
-_REASON = "ManuallyTriggered"
-_MESSAGE = "Certificate re-issuance manually triggered"
 _SHOWN = 5
 
 
@@ -140,9 +138,8 @@ class _Renewer:
         namespace, name, listed = chosen
         words = f"certificate {namespace}/{name}"
         try:
-            certificate = await add_condition(
-                self._here.client, CERTIFICATES, ObjectKey(namespace, name), _mark, listed
-            )
+            key = ObjectKey(namespace, name)
+            certificate = await mark_for_renewal(self._here.client, key, listed)
             # A running issuance may be in a backoff: the mark ends that too.
             waits = is_true(certificate, "Issuing")
             not_before = await self._not_before(certificate) if waits else None
@@ -213,8 +210,3 @@ class _Outcome:
 
     result: str
     sentences: list[tuple[Callable[[str], None], str]]
-
-
-def _mark(certificate: Json) -> Json:
-    generation = certificate["metadata"].get("generation", 0)
-    return {"type": "Issuing", "reason": _REASON, "message": _MESSAGE, "observedGeneration": generation}

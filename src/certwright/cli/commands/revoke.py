@@ -16,23 +16,14 @@ from certwright.cli.options import (
     cluster_namespace_option,
     namespaced_server_options,
 )
-
-# The reasons that CAs accept from subscribers; `controllers/acme/revoking.py` maps them to numbers.
-_REASONS = (
-    "unspecified",
-    "keyCompromise",
-    "affiliationChanged",
-    "superseded",
-    "cessationOfOperation",
-    "privilegeWithdrawn",
-)
+from certwright.diagnosis.actions import REVOCATION_REASONS
 
 
 @click.command(short_help="Have an ACME server revoke a certificate.")
 @click.argument("name", metavar="CERTIFICATE|secret/NAME", shell_complete=completion.names_of("certificates"))
 @click.option(
     "--reason",
-    type=Words(_REASONS),
+    type=Words(REVOCATION_REASONS),
     default="unspecified",
     show_default=True,
     metavar="REASON",
