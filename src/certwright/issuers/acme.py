@@ -34,10 +34,10 @@ from certwright.pki.csr import CsrFacts, read_csr
 from certwright.pki.errors import PkiError
 from certwright.pki.sans import canonical_dns_name
 from certwright.resources import reasons
-from certwright.resources.acme import Order, OrderSpec
+from certwright.resources.acme import Order, order_spec
 from certwright.resources.causes import Cause
 from certwright.resources.issuer import ACMEIssuer
-from certwright.resources.names import ACME_PROBLEM, REPLACES
+from certwright.resources.names import ACME_PROBLEM
 from certwright.resources.reasons import SOLVERS_NOT_VERIFIED
 
 _OLD_SERVERS = ("acme-v01.api.letsencrypt.org", "acme-staging.api.letsencrypt.org")
@@ -85,21 +85,11 @@ class ACME(msgspec.Struct, frozen=True):
             return wrong
         if tools.acme is None:
             return Pending("OrderPending", "ACME is switched off in this process")
-        names_replaced = spec.renewal_information_source != "None"
+        wanted = order_spec(
+            request, spec, common_name=csr.common_name, dns_names=csr.dns_names, ip_addresses=csr.ip_addresses
+        )
         try:
-            order = await tools.acme.ensure_order(
-                request,
-                OrderSpec(
-                    request=request.spec.request,
-                    issuer_ref=request.spec.issuer_ref,
-                    common_name=csr.common_name,
-                    dns_names=csr.dns_names,
-                    ip_addresses=csr.ip_addresses,
-                    duration=request.spec.duration if spec.enable_duration_feature else None,
-                    profile=spec.profile,
-                    replaces=request.metadata.annotations.get(REPLACES, "") if names_replaced else "",
-                ),
-            )
+            order = await tools.acme.ensure_order(request, wanted)
         except OrderChanged as changed:
             return Pending("OrderChanged", str(changed), retry_after=_CHANGED_ORDER_RETRY)
         return _outcome(order, csr)

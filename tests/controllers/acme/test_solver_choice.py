@@ -13,9 +13,9 @@ from certwright.acme.solvers.contract import Check, CheckSettings, NotYet, Ready
 from certwright.controllers.acme import solver_factory
 from certwright.controllers.acme.challenge_work import SolverUse
 from certwright.controllers.acme.options import AcmeOptions
-from certwright.controllers.acme.order_challenges import challenge_name, choose, fnv32, order_name
+from certwright.controllers.acme.order_challenges import choose
 from certwright.kube.api import codec
-from certwright.resources.acme import ChallengeSpec, OrderSpec
+from certwright.resources.acme import ChallengeSpec, OrderSpec, challenge_name, fnv32, order_name
 from certwright.resources.references import IssuerReference
 from certwright.resources.solver import Solver
 from certwright.resources.table import CLUSTER_ISSUERS

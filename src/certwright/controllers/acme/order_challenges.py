@@ -4,10 +4,9 @@ deleted."""
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import lru_cache, partial
+from functools import partial
 from typing import Final
 
-import msgspec
 from msgspec.structs import replace
 
 from certwright.controllers.acme import order_requests
@@ -27,7 +26,7 @@ from certwright.kube.api.meta import (
 )
 from certwright.kube.client.rest import Client
 from certwright.resources import names
-from certwright.resources.acme import ACMEAuthorization, Challenge, ChallengeSpec, Order, OrderSpec
+from certwright.resources.acme import ACMEAuthorization, Challenge, ChallengeSpec, Order, challenge_name
 from certwright.resources.ingress import EXPERIMENTAL_LISTENER_SETS, GATEWAY_GROUP
 from certwright.resources.solver import (
     CHALLENGE_TYPES,
@@ -228,44 +227,6 @@ def _rank(selector: Selector | None, name: str, labels: Mapping[str, str]) -> tu
     if (selector.dns_names and not is_named) or (selector.dns_zones and not longest):
         return None
     return is_named, longest, len(selector.match_labels)
-
-
-# Names of Orders and Challenges are the same for the same content, so that none is created twice. Source:
-# cert-manager `pkg/api/util/names.go` (`ComputeName`), `pkg/controller/acmeorders/util.go`.
-_OFFSET, _PRIME, _MASK = 0x811C9DC5, 0x01000193, 0xFFFFFFFF
-_STEM = 52
-
-
-# An Order of a hundred names works out the names of all its Challenges whenever one of them gets on, and each
-# takes 50 µs.
-@lru_cache(maxsize=4096)
-def fnv32(data: bytes) -> int:
-    """FNV-1, 32 bits (Go's `hash/fnv.New32`)."""
-    value = _OFFSET
-    for byte in data:
-        value = (value * _PRIME) & _MASK ^ byte
-    return value
-
-
-def order_name(request_name: str, spec: OrderSpec) -> str:
-    """The name of the Order for a CertificateRequest: the start of the request's name, and a hash of the
-    spec.
-
-    The hash excludes the signing request and covers JSON as Go writes it: cert-manager finds its Orders by
-    these names, and would order once more where it takes over from us.
-    """
-    rest = msgspec.json.encode(msgspec.structs.replace(spec, request=b""))
-    return _name(request_name, b'{"request":null,' + rest[1:].removeprefix(b'"request":"",'))
-
-
-def challenge_name(order: str, spec: ChallengeSpec) -> str:
-    """The name of a Challenge of that Order."""
-    return _name(order, msgspec.json.encode(spec))
-
-
-def _name(prefix: str, content: bytes) -> str:
-    # A name must not end in a mark; cert-manager cuts so as well.
-    return f"{prefix[:_STEM].rstrip('-.')}-{fnv32(content)}"
 
 
 def overridden(solver: Solver, annotations: Mapping[str, str], namespace: str) -> Solver:

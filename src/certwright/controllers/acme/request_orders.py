@@ -18,7 +18,6 @@ from typing import Final
 import msgspec
 
 from certwright.acme.protocol.exchange import Directory
-from certwright.controllers.acme.order_challenges import order_name
 from certwright.controllers.acme.provenance import Provenance, is_of_another_account
 from certwright.controllers.cache.caches import Caches
 from certwright.controllers.cache.indexes import BY_OWNER, owner_value
@@ -43,7 +42,7 @@ from certwright.pki.csr import read_csr
 from certwright.pki.errors import PkiError
 from certwright.pki.verify import verify
 from certwright.resources import names, reasons
-from certwright.resources.acme import Order, OrderSpec
+from certwright.resources.acme import Order, OrderSpec, order_name
 from certwright.resources.request import CertificateRequest
 from certwright.resources.table import (
     CERTIFICATE_REQUESTS,

@@ -20,15 +20,12 @@ from certwright.issuers.csr_plan import csr_plan
 from certwright.kube.api import conditions
 from certwright.kube.api.kinds import controller_reference
 from certwright.kube.api.meta import CONTROLLER_REFERENCE, ObjectMeta, removed_metadata
-from certwright.kube.api.naming import bounded_name
 from certwright.pki.certificates import CertificateFacts, certificate_id
 from certwright.pki.errors import PkiError
 from certwright.resources import names, reasons
 from certwright.resources.issuer import write_member
-from certwright.resources.request import CertificateRequest, CertificateRequestSpec
+from certwright.resources.request import CertificateRequest, CertificateRequestSpec, request_names
 from certwright.resources.table import CERTIFICATES
-
-_LONGEST_NAME = 253
 
 
 class Requests:
@@ -131,17 +128,13 @@ def _replaces(snapshot: Snapshot) -> dict[str, str]:
 
 
 def request_name(snapshot: Snapshot, effects: Effects) -> str:
-    """`<certificate>-<revision>`; where a request of another owner has that name, with a part of our UID too.
+    """The name of the next request: the second where a request of another owner has the first.
 
     The name is known beforehand, so that a create whose answer was lost is found again instead of repeated.
     """
     meta = snapshot.certificate.metadata
-    ending = f"-{snapshot.next_revision}"
-    name = bounded_name(meta.name, limit=_LONGEST_NAME - len(ending)) + ending
-    if not effects.has_request(meta.namespace, name):
-        return name
-    ending = f"{ending}-{meta.uid[:8]}"
-    return bounded_name(meta.name, limit=_LONGEST_NAME - len(ending)) + ending
+    first, second = request_names(meta.name, meta.uid, snapshot.next_revision)
+    return second if effects.has_request(meta.namespace, first) else first
 
 
 def copied_annotations(meta: ObjectMeta, prefixes: Sequence[str]) -> dict[str, str]:
