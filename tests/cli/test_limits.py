@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from certwright.cli.commands.limits import Account, read
+from certwright.diagnosis.limits import Account, read
 from certwright.cli.errors import Failed
 from certwright.kit.rate_limit import Bucket, Rate, micros
 from certwright.resources import names

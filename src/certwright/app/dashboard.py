@@ -94,6 +94,8 @@ class Front:
                 seal_key=self._seal_key,
                 read_only=self._options.dashboard == "read-only",
                 revoke=revoke,
+                scan=self._options.dashboard_scan,
+                files=self._options.dashboard_files,
             )
             access = _ServerAccess(self._api, self._system)
             self._site = Site(access, options, self._sessions, self._clock)

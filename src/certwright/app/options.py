@@ -92,7 +92,8 @@ class ServeOptions:
     `encrypt_secrets`: whether Secrets are encrypted at rest; `encryption_key_file` None: the key in
     $CERTWRIGHT_ENCRYPTION_KEY, else the file in `data_dir`, created if missing.
 
-    `dashboard`: the pages at /ui/, `on`, `read-only` or `off`.
+    `dashboard`: the pages at /ui/, `on`, `read-only` or `off`; `dashboard_scan` and
+    `dashboard_files`: hosts and files whose certificates it shows beside.
     """
 
     data_dir: Path
@@ -114,6 +115,8 @@ class ServeOptions:
     feature_gates: str = ""
     service_account_issuer: str = DEFAULT_ISSUER
     dashboard: str = "on"
+    dashboard_scan: tuple[str, ...] = ()
+    dashboard_files: tuple[str, ...] = ()
 
 
 def server_gates(text: str) -> FeatureGates:

@@ -15,6 +15,7 @@ from certwright.cli.flags import (
     ANY_ADDRESS,
     Address,
     Decorator,
+    Words,
     duration,
     file,
     flag,
@@ -146,6 +147,15 @@ class EtcdFlags:
 DEFAULT_ISSUER = "https://kubernetes.default.svc.cluster.local"
 
 
+def _parse_hosts(values: Words) -> Words:
+    for value in values:
+        try:
+            lazy.tls_scan.TlsAddress.parse(value)
+        except ValueError as error:
+            raise click.BadParameter(str(error)) from None
+    return values
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerFlags:
     """The options of the server; without `--listen` the command chooses the address."""
@@ -219,6 +229,22 @@ class ServerFlags:
         default="on",
         section="Users",
         often=True,
+    )
+    dashboard_scan: tuple[str, ...] = repeated(
+        "--dashboard-scan",
+        "A host whose certificate the dashboard shows beside the managed ones, as in `certwright expiring "
+        "--scan`; may be repeated.",
+        metavar="HOST[:PORT]",
+        parse=_parse_hosts,
+        section="Users",
+    )
+    dashboard_files: tuple[str, ...] = repeated(
+        "--dashboard-files",
+        "Files whose certificates the dashboard shows beside the managed ones: a file, a folder or a "
+        "pattern; may be repeated.",
+        metavar="PATH",
+        parse=tuple,
+        section="Users",
     )
     event_ttl: timedelta = duration(
         "--event-ttl",

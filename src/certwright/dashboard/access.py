@@ -38,10 +38,13 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of the dashboard. `read_only`: no page changes anything. `namespace`: that of the controllers,
     empty for all. `command`: how the commands on the pages begin. `seal_key`: from which the key of session
     cookies is derived, shared by all servers of one store. `revoke`: has a CA revoke a certificate; None: the
-    process cannot."""
+    process cannot. `scan` and `files`: hosts and files whose certificates
+    are shown beside (as in `certwright expiring`)."""
 
     seal_key: bytes
     read_only: bool = False
     namespace: str = ""
     command: str = "certwright"
+    scan: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
     revoke: Callable[[Client, str, str, str], Awaitable[str]] | None = None

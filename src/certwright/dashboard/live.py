@@ -17,8 +17,9 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from certwright.dashboard.visit import View, Visit
-from certwright.kube.api.errors import ApiError, NotFound
+from certwright.kube.api.errors import ApiError, NotFound, Unauthorized
 from certwright.kube.util.clock import Clock
+from certwright.kube.util.encoding import one_line
 from certwright.kube.util.http_messages import Response
 
 _SHARE: Final = 0.02
@@ -70,15 +71,15 @@ async def _follow(site: Renderer, visit: Visit, details: str) -> AsyncIterator[b
             begun = site.clock.monotonic()
             try:
                 await site.identify_again(visit)
+                visit.now = site.clock.now()
                 view = await site.view(visit)
-            except ApiError:
-                yield b"event: end\ndata: Not live: the session has ended.\n\n"
+                assert isinstance(view, View)
+                blocks = site.blocks(visit, view)
+            except ApiError as error:
+                why = "the session has ended" if isinstance(error, Unauthorized) else one_line(str(error))
+                yield f"event: end\ndata: Not live: {why}.\n\n".encode()
                 return
-            assert isinstance(view, View)
-            visit.now = site.clock.now()
-            fresh = {
-                name: html for name, html in site.blocks(visit, view).items() if _differs(known, name, html)
-            }
+            fresh = {name: html for name, html in blocks.items() if _differs(known, name, html)}
             yield b"data: " + msgspec.json.encode(fresh) + b"\n\n" if fresh else b": \n\n"
             await asyncio.sleep(max(_GATHER_S, (site.clock.monotonic() - begun) / _SHARE))
             try:

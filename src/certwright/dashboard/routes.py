@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from certwright.dashboard import certificate, overview, stream
+from certwright.dashboard import certificate, elsewhere, issuers, overview, stream
 from certwright.dashboard.visit import ActFunction, ViewFunction
 
 VIEWS: Final[dict[str, ViewFunction]] = {
@@ -12,6 +12,10 @@ VIEWS: Final[dict[str, ViewFunction]] = {
     r"status\.json": overview.status_json,
     r"certificates/([^/]+)/([^/]+)": certificate.page,
     r"certificates/([^/]+)/([^/]+)/(renew|approve|deny|revoke)": certificate.confirm,
+    r"issuers": issuers.page,
+    r"cas/([^/]+)/([^/]+)\.crt": issuers.root_file,
+    r"cas/([^/]+)/([^/]+)": issuers.root,
+    r"elsewhere": elsewhere.page,
     r"stream": stream.page,
 }
 ACTS: Final[dict[str, ActFunction]] = {

@@ -25,6 +25,7 @@ from markupsafe import Markup, escape
 
 from certwright.dashboard import live, routes
 from certwright.dashboard.access import Access, Credential, Options
+from certwright.dashboard.elsewhere_sources import Elsewhere
 from certwright.dashboard.index import Index
 from certwright.dashboard.log_lines import LogLines
 from certwright.dashboard.sessions import COOKIE, LIFETIME, Session, Sessions, TooLong
@@ -71,7 +72,9 @@ class Site:
         self._views = {re.compile(pattern): view for pattern, view in routes.VIEWS.items()}
         self._acts = {re.compile(pattern): act for pattern, act in routes.ACTS.items()}
         self._index: Index | None = None
-        self._tools = Tools(lambda: self.index, Scopes(clock), LogLines(), options)
+        self._tools = Tools(
+            lambda: self.index, Scopes(clock), LogLines(), options, Elsewhere(options.scan, options.files)
+        )
         self._turns: dict[str, asyncio.Semaphore] = {}
 
     @property
@@ -342,6 +345,7 @@ def _environment() -> jinja2.Environment:
         "as_time": lambda value: datetime.fromtimestamp(value, UTC),
         "with_query": _with_query,
         "coded": _coded,
+        "safe_svg": Markup,
     }
     return environment
 

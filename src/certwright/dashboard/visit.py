@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from certwright.dashboard.access import Credential, Options
+from certwright.dashboard.elsewhere_sources import Elsewhere
 from certwright.dashboard.index import Index, Scope, scope_of
 from certwright.dashboard.log_lines import LogLines
 from certwright.dashboard.sessions import Session
@@ -55,6 +56,7 @@ class Tools:
     scopes: Scopes
     log: LogLines
     options: Options
+    elsewhere: Elsewhere
 
 
 @dataclass

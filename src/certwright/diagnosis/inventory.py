@@ -163,7 +163,7 @@ async def read_cluster(
     for certificate in certificates:
         place = (certificate["metadata"]["namespace"], (certificate.get("spec") or {}).get("secretName", ""))
         records.append(_of_certificate(certificate, secrets.pop(place, None)))
-    return [*records, *(_of_secret(secret) for secret in secrets.values())]
+    return [*records, *(of_secret(secret) for secret in secrets.values())]
 
 
 async def _secrets(client: Client, namespace: str, warn: Callable[[str], None]) -> list[Secret]:
@@ -199,7 +199,7 @@ def _of_certificate(certificate: related.Json, secret: Secret | None) -> Record:
     return record if secret is None else _with_content(record, secret)
 
 
-def _of_secret(secret: Secret) -> Record:
+def of_secret(secret: Secret) -> Record:
     meta = secret.metadata
     return _with_content(Record(source=Source.SECRET, namespace=meta.namespace, name=meta.name), secret)
 

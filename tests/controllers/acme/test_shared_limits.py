@@ -16,7 +16,7 @@ import pytest
 
 from certwright.acme.protocol.messages import Action
 from certwright.acme.ratelimits.published import CaLimits, Limit
-from certwright.cli.commands.limits import read
+from certwright.diagnosis.limits import read
 from certwright.controllers.acme.options import AcmeOptions
 from certwright.controllers.cache.shard_members import Shards, shard_of
 from certwright.controllers.manager import Controllers

@@ -1,0 +1,275 @@
+"""The page of issuers and CAs: health, circuit breaker, rate limits, accounts; and the tree of CAs, whose
+roots can be downloaded and installed.
+"""
+
+from __future__ import annotations
+
+import io
+from base64 import b64decode
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+import segno
+
+from certwright.dashboard.index import Row, Scope
+from certwright.dashboard.overview import visible_rows, works
+from certwright.dashboard.visit import View, Visit
+from certwright.diagnosis import issuers, limits, related
+from certwright.diagnosis.certificates import condition
+from certwright.diagnosis.words import count
+from certwright.kube.api.errors import ApiError, Forbidden, NotFound
+from certwright.kube.api.meta import ObjectKey
+from certwright.kube.util.http_messages import Response
+from certwright.pki import certificates
+from certwright.pki.errors import PkiError
+from certwright.resources import names
+from certwright.resources.retry import BreakerRecord, read_breaker
+
+Json = dict[str, Any]
+_MOST: Final = 200
+_MANY_LIMITS: Final = ("certificatesPerSet", "failedValidations")
+_LEDGERS_IN: Final = "kube-system"
+
+
+class Gauge(msgspec.Struct, frozen=True):
+    """A rate limit: a share from 0 to 1 of it is used."""
+
+    words: str
+    share: float
+    free_at: datetime | None
+
+
+class IssuerView(msgspec.Struct, frozen=True):
+    """An issuer as the page shows it. `place` is its id on the page."""
+
+    kind: str
+    namespace: str
+    name: str
+    place: str
+    type: str
+    level: str
+    cause: str
+    advice: str
+    breaker: BreakerRecord | None
+    recent: int
+    server: str
+    account: str
+    email: str
+    number: int
+    gauges: Sequence[Gauge]
+
+
+class Authority(msgspec.Struct, frozen=True):
+    """A CA of the index, with the CAs that it has signed, and the number of certificates."""
+
+    row: Row
+    issuers: Sequence[str]
+    number: int
+    below: Sequence[Authority]
+    level: str
+
+
+def views_of(
+    found: Sequence[Json], rows: Sequence[Row], used: Sequence[limits.Row], now: datetime
+) -> list[IssuerView]:
+    """The issuers, those that do not work first."""
+    numbers = Counter(_reference(row) for row in rows)
+    views = [_view(issuer, numbers, used, now) for issuer in found]
+    return sorted(views, key=lambda view: (view.level == "ok", view.kind, view.namespace, view.name))
+
+
+def _reference(row: Row) -> tuple[str, str]:
+    """What the page calls the issuer of a certificate: its kind and name, and the namespace it is in."""
+    return row.issuer, "" if row.issuer.startswith("ClusterIssuer/") else row.namespace
+
+
+def _view(
+    issuer: Json, numbers: Mapping[tuple[str, str], int], used: Sequence[limits.Row], now: datetime
+) -> IssuerView:
+    meta, spec = issuer["metadata"], issuer.get("spec") or {}
+    kind, namespace, name = str(issuer["kind"]), str(meta.get("namespace", "")), str(meta["name"])
+    status = issuers.status_of(issuer, (), ())
+    cause, advice = issuers.story(status, now)
+    acme = spec.get("acme") or {}
+    account = str(((issuer.get("status") or {}).get("acme") or {}).get("uri", ""))
+    own = limits.Account(str(acme.get("server", "")), account)
+    is_known = bool(condition(issuer, "Ready"))
+    breaker = read_breaker(meta.get("annotations") or {})
+    return IssuerView(
+        kind,
+        namespace,
+        name,
+        f"{kind}.{namespace}.{name}",
+        ", ".join(sorted(map(str, spec))),
+        "ok" if works(issuer) else "bad" if is_known else "busy",
+        cause,
+        advice,
+        breaker,
+        issuers.recent_attempts(breaker, now) if breaker is not None else 0,
+        own.server,
+        account,
+        str(acme.get("email", "")),
+        numbers.get((f"{kind}/{name}", namespace), 0),
+        [_gauge(row, now) for row in used if acme and limits.concerns(row, own)],
+    )
+
+
+def _gauge(row: limits.Row, now: datetime) -> Gauge:
+    if row.is_learned:
+        return Gauge(f"refused: {row.whose}", 1.0, row.free_at)
+    words = f"{row.limit}: {row.used:,} of {row.rate.count:,} used"
+    return Gauge(words, min(row.used / row.rate.count, 1.0), row.free_at if row.free_at > now else None)
+
+
+def tree_of(found: Sequence[Json], rows: Sequence[Row]) -> list[Authority]:
+    """The CAs that were issued here, each below the one that has signed it; those without one first."""
+    by_issuer = {}
+    for issuer in found:
+        if secret := ((issuer.get("spec") or {}).get("ca") or {}).get("secretName"):
+            meta = issuer["metadata"]
+            place = str(meta.get("namespace", ""))
+            by_issuer[f"{issuer['kind']}/{meta['name']}", place] = (place, str(secret))
+    authorities = {(row.namespace, row.secret): row for row in rows if row.is_ca}
+    by_name = {secret: row for (_, secret), row in authorities.items()}
+    signer: dict[ObjectKey, Row] = {}
+    signed: Counter[ObjectKey] = Counter()
+    serving: dict[ObjectKey, list[str]] = {}
+    for (reference, place), (namespace, secret) in by_issuer.items():
+        # The Secrets of ClusterIssuers are in a namespace that only the controllers know.
+        ca = authorities.get((namespace, secret)) if namespace else by_name.get(secret)
+        if ca is not None:
+            serving.setdefault(ca.key, []).append(f"{reference}{f' in {place}' if place else ''}")
+            signer.update({row.key: ca for row in rows if _reference(row) == (reference, place)})
+    for row in rows:
+        if row.key in signer and not row.is_ca:
+            signed[signer[row.key].key] += 1
+
+    def branch(parent: ObjectKey | None, above: frozenset[ObjectKey]) -> list[Authority]:
+        return [
+            Authority(
+                row,
+                serving.get(row.key, []),
+                signed[row.key],
+                branch(row.key, above | {row.key}),
+                "ok" if row.is_valid else "bad",
+            )
+            for row in authorities.values()
+            if row.key not in above and _parent(signer, row) == parent
+        ]
+
+    return branch(None, frozenset())
+
+
+def _parent(signer: Mapping[ObjectKey, Row], row: Row) -> ObjectKey | None:
+    parent = signer.get(row.key)
+    return parent.key if parent is not None and parent.key != row.key else None
+
+
+async def _limits(visit: Visit, found: Sequence[Json]) -> list[limits.Row]:
+    """The limits in the controllers' ledgers; none where the user may not read them."""
+    accounts = {}
+    for issuer in found:
+        if acme := (issuer.get("spec") or {}).get("acme"):
+            meta, status = issuer["metadata"], (issuer.get("status") or {}).get("acme") or {}
+            place = (str(issuer["kind"]), str(meta.get("namespace", "")), str(meta["name"]))
+            accounts[place] = limits.Account(str(acme.get("server", "")), str(status.get("uri", "")))
+    if not accounts:
+        return []
+    try:
+        label = f"{names.ACME_LIMITS_LABEL}=true"
+        kept = (await visit.client.list(related.CONFIG_MAPS, _LEDGERS_IN, labels=label)).items
+        used = [row for ledger in kept for row in limits.read(ledger, (), accounts, visit.now)]
+    except (ApiError, limits.UnreadableLedger):
+        return []
+    return [row for row in used if row.limit not in _MANY_LIMITS or row.is_used_up]
+
+
+async def page(visit: Visit) -> View:
+    """The page of issuers and CAs. Raises `ApiError`."""
+    await visit.index.wait_synced()
+    scopes: dict[str, Scope] = {plural: await visit.scope(plural) for plural in ("issuers", "clusterissuers")}
+    found = []
+    for issuer in visit.index.issuers():
+        kind = str(issuer["kind"])
+        namespace, name = str(issuer["metadata"].get("namespace", "")), str(issuer["metadata"]["name"])
+        if scopes[f"{kind.lower()}s"].allows(namespace, name):
+            found.append(issuer)
+    rows = visible_rows(visit.index, await visit.scope("certificates"))
+    views = views_of(found, rows, await _limits(visit, found), visit.now)
+    context = {
+        "issuers": views[:_MOST],
+        "more": max(len(views) - _MOST, 0),
+        "summary": _summary(views),
+        "tree": tree_of(found, rows),
+    }
+    return View("issuers.html", context, live=("summary", "issuers", "authorities"))
+
+
+def _summary(views: Sequence[IssuerView]) -> str:
+    failing = [view for view in views if view.level == "bad"]
+    if not views:
+        return "There are no issuers that you may see"
+    if not failing:
+        return "The one issuer works" if len(views) == 1 else f"All {len(views)} issuers work"
+    named = ", ".join(f"{view.kind} {view.name}" for view in failing[:3])
+    verb = "does" if len(failing) == 1 else "do"
+    return f"{len(failing)} of {count(len(views), 'issuer')} {verb} not work: {named}"
+
+
+async def _certificate_of_ca(visit: Visit) -> tuple[ObjectKey, str]:
+    """The CA that the path names, and the PEM of its certificate. Raises `ApiError`."""
+    namespace, name = visit.arguments
+    missing = f"there is no CA {namespace}/{name} that you may see"
+    try:
+        certificate = await visit.client.get(related.CERTIFICATES, name, namespace)
+        secret = str((certificate.get("spec") or {}).get("secretName", ""))
+        stored = await visit.client.get(related.SECRETS, secret, namespace)
+        first = certificates.read_chain(b64decode((stored.get("data") or {}).get("tls.crt", "")))[0]
+    except NotFound:
+        raise NotFound(missing) from None
+    except Forbidden:
+        raise Forbidden(
+            f"you may not read the Secret of {namespace}/{name}, in which its certificate is"
+        ) from None
+    except (PkiError, ValueError):
+        raise NotFound(f"{namespace}/{name} has not been issued yet") from None
+    if not first.is_ca:
+        raise NotFound(missing)
+    return ObjectKey(namespace, name), first.pem.decode()
+
+
+async def root(visit: Visit) -> View:
+    """The page of a CA to send to a colleague: its certificate, and how to install it. Raises `ApiError`."""
+    key, pem = await _certificate_of_ca(visit)
+    (facts,) = certificates.read_chain(pem.encode())
+    install = f"sudo {visit.command} trust install --file {key.name}.crt"
+    context = {
+        "key": key,
+        "subject": facts.subject_text,
+        "fingerprint": facts.fingerprint.hex(":").upper(),
+        "not_after": facts.not_after,
+        "install": install,
+        "qr": qr(install),
+        "pem": pem,
+    }
+    return View("root.html", context)
+
+
+async def root_file(visit: Visit) -> Response:
+    """The certificate of a CA as a file. Raises `ApiError`."""
+    key, pem = await _certificate_of_ca(visit)
+    fields = {
+        "content-type": "application/x-pem-file",
+        "content-disposition": f'attachment; filename="{key.name}.crt"',
+    }
+    return Response(200, fields, pem.encode())
+
+
+def qr(text: str) -> str:
+    """A QR code of the text as SVG, without style attributes (ISO/IEC 18004)."""
+    drawn = io.BytesIO()
+    segno.make(text, micro=False).save(drawn, kind="svg", xmldecl=False, svgns=True, omitsize=True, border=2)
+    return drawn.getvalue().decode()

@@ -1,0 +1,204 @@
+"""The rate limits of ACME servers, their use, and when the next order can be placed: from the ledgers that
+the controllers keep in ConfigMaps."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from certwright.diagnosis import related
+from certwright.diagnosis.words import parse_time
+from certwright.kit.rate_limit import Bucket, Rate, micros, moment_of
+from certwright.kube.client.rest import Client
+from certwright.resources.reasons import FINAL_STATES
+
+_ORDER_LIMITS = ("newOrders", "refused")
+
+
+Json = dict[str, Any]
+
+
+class UnreadableLedger(ValueError):
+    """A ConfigMap of limits that cannot be read: says which, and what to do."""
+
+
+class Row(msgspec.Struct, frozen=True):
+    """One limit of one account, domain, set or name. `used_by` counts the Orders here, by namespace."""
+
+    server: str
+    limit: str
+    whose: str
+    rate: Rate
+    used: int
+    waiting: int
+    free_at: datetime
+    used_by: dict[str, int]
+
+    @property
+    def is_learned(self) -> bool:
+        """Whether it was learned from a refusal: how many it allows is not known."""
+        return self.limit == "refused"
+
+    @property
+    def is_used_up(self) -> bool:
+        """Whether the limit is exhausted."""
+        return self.is_learned or self.used >= self.rate.count
+
+
+class Account(msgspec.Struct, frozen=True):
+    """An ACME issuer's server, and its account there."""
+
+    server: str
+    uri: str
+
+
+async def accounts_of(client: Client) -> dict[tuple[str, str, str], Account]:
+    """The ACME issuers, by kind, namespace and name."""
+    kinds = (related.ISSUERS, related.CLUSTER_ISSUERS)
+    lists = await asyncio.gather(*(client.list(kind) for kind in kinds))
+    by_place = {}
+    for kind, accounts in zip(kinds, lists, strict=True):
+        for obj in accounts.items:
+            meta, acme = obj["metadata"], (obj.get("spec") or {}).get("acme")
+            if acme:
+                uri = str(((obj.get("status") or {}).get("acme") or {}).get("uri", ""))
+                place = (kind.kind, str(meta.get("namespace", "")), str(meta["name"]))
+                by_place[place] = Account(str(acme.get("server", "")), uri)
+    return by_place
+
+
+def concerns(row: Row, chosen: Account) -> bool:
+    if row.server != chosen.server:
+        return False
+    is_of_account = "://" in row.whose
+    by_account = row.limit in (*_ORDER_LIMITS, "failedValidations") and is_of_account
+    return not by_account or row.whose.partition(" ")[0] == chosen.uri
+
+
+def read(
+    kept: Json, orders: Iterable[Json], accounts: dict[tuple[str, str, str], Account], now: datetime
+) -> Iterator[Row]:
+    """The rows of one ConfigMap. Raises `UnreadableLedger`."""
+    data = kept.get("data") or {}
+    try:
+        rules = msgspec.json.decode(data["limits.json"])["limits"]
+        ledger = msgspec.json.decode(data["state.json"])["ledger"]
+        buckets = {key: Bucket.of_numbers(numbers) for key, numbers in ledger["buckets"].items()}
+    except (KeyError, TypeError, ValueError) as error:
+        meta = kept["metadata"]
+        where = f"{meta['namespace']}/{meta['name']}"
+        raise UnreadableLedger(
+            f"ConfigMap {where} cannot be read ({error}); delete it, and the controllers create it again"
+        ) from error
+    server, orders = str(data.get("server", "")), list(orders)
+    uses = list(_uses(orders, accounts, server))
+    named = _Named(orders, accounts, server)
+    for key, bucket in buckets.items():
+        limit, _, whose = key.partition("/")
+        if (rule := rules.get(limit)) is not None:
+            count, window = rule.get("overrides", {}).get(whose, rule["count"]), rule["windowSeconds"]
+            rate = Rate(int(count), timedelta(seconds=window), refills=bool(rule["refills"]))
+        else:
+            rate = Rate(1, timedelta(seconds=max(1, int(ledger.get("paces", {}).get(key, 1)))))
+        waiting = max(int(ledger.get("waiting", {}).get(key, 0)), named.waiting(limit, whose))
+        free = moment_of(bucket.free_at(rate, micros(now), waiting))
+        used = bucket.used(rate, micros(now))
+        if used or waiting or bucket.closed_until > micros(now):
+            used_by = _used_by(uses, limit, whose, now - rate.window)
+            yield Row(server, limit, named.name_of(whose), rate, used, waiting, free, used_by)
+
+
+_UID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+class _Named:
+    """The Orders at a server, for naming them and for counting those that wait."""
+
+    def __init__(
+        self, orders: Iterable[Json], accounts: dict[tuple[str, str, str], Account], server: str
+    ) -> None:
+        self._names: dict[str, str] = {}
+        self._open: Counter[str] = Counter()
+        for order in orders:
+            meta, status = order["metadata"], order.get("status") or {}
+            self._names[str(meta.get("uid", ""))] = f"Order {meta['namespace']}/{meta.get('name', '')}"
+            account = _account_of(order, accounts)
+            is_open = not status.get("url") and status.get("state") not in FINAL_STATES
+            if account is not None and account.server == server and is_open:
+                self._open[account.uri] += 1
+
+    def name_of(self, whose: str) -> str:
+        """The Order of that UID by its name; anything else as it is."""
+        return self._names.get(whose, "a deleted Order" if _UID.fullmatch(whose) else whose)
+
+    def waiting(self, limit: str, whose: str) -> int:
+        """How many Orders of that account are not placed yet, for a limit that concerns all of them; one for
+        a limit of a single Order."""
+        if limit not in _ORDER_LIMITS:
+            return 0
+        return 1 if whose in self._names else self._open[whose]
+
+
+def _account_of(order: Json, accounts: dict[tuple[str, str, str], Account]) -> Account | None:
+    reference, namespace = order["spec"]["issuerRef"], str(order["metadata"]["namespace"])
+    kind = str(reference.get("kind") or "Issuer")
+    return accounts.get((kind, namespace if kind == "Issuer" else "", str(reference["name"])))
+
+
+class _Use(msgspec.Struct, frozen=True):
+    namespace: str
+    account: str
+    identifiers: tuple[str, ...]
+    made_at: datetime
+
+
+def _uses(
+    orders: Iterable[Json], accounts: dict[tuple[str, str, str], Account], server: str
+) -> Iterator[_Use]:
+    """The Orders that were placed at that server."""
+    for order in orders:
+        meta, spec, status = order["metadata"], order["spec"], order.get("status") or {}
+        namespace, account = str(meta["namespace"]), _account_of(order, accounts)
+        made_at = parse_time(meta.get("creationTimestamp"))
+        if account is None or account.server != server or not status.get("url") or made_at is None:
+            continue
+        identifiers = (*(spec.get("dnsNames") or ()), *(spec.get("ipAddresses") or ()))
+        yield _Use(
+            namespace, account.uri, tuple(str(identifier).lower() for identifier in identifiers), made_at
+        )
+
+
+def _used_by(uses: Iterable[_Use], limit: str, whose: str, since: datetime) -> dict[str, int]:
+    totals: Counter[str] = Counter()
+    for use in uses:
+        if use.made_at < since:
+            continue
+        if limit in _ORDER_LIMITS:
+            counts = use.account == whose
+        else:
+            name = whose.rpartition(" ")[2] if limit == "failedValidations" else whose.partition(" ")[0]
+            counts = any(
+                identifier == name or identifier.endswith(f".{name}") for identifier in use.identifiers
+            )
+        totals[use.namespace] += counts
+    return {namespace: many for namespace, many in totals.most_common() if many}
+
+
+def as_json(row: Row, now: datetime) -> Json:
+    return {
+        "server": row.server,
+        "limit": row.limit,
+        "for": row.whose,
+        "used": None if row.is_learned else row.used,
+        "allowed": None if row.is_learned else row.rate.count,
+        "windowSeconds": None if row.is_learned else row.rate.window.total_seconds(),
+        "waiting": row.waiting,
+        "next": f"{max(row.free_at, now).astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}",
+        "usedBy": row.used_by,
+    }
