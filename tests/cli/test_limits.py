@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from certwright.diagnosis.limits import Account, read
 from certwright.cli.errors import Failed
+from certwright.diagnosis.limits import Account, read
 from certwright.kit.rate_limit import Bucket, Rate, micros
 from certwright.resources import names
 from cli.calls import Cli

@@ -39,6 +39,8 @@ deny none -n NS                                              | 1 | not found
 revoke web -n NS                                             | 1 | ACME
 check api                                                    | 0 | the API is ready
 limits                                                       | 0 | no
+report -n NS                                                 | 0 | certificates are valid
+dashboard --print                                            | 0 | /ui/login?code=
 trust show issuer/internal -n NS                             | 0 | SHA-256
 export web --to tls -n NS                                    | 0 | tls.key
 import ca --cert none --key none --name x -n NS              | 1 | none does not exist

@@ -38,6 +38,7 @@ _MODULES = {
     "options": "certwright.cli.options",
     "outgoing": "certwright.kit.outgoing",
     "acme_commands": "certwright.app.acme_commands",
+    "report": "certwright.dashboard.report",
     "resource_args": "certwright.cli.resource_args",
     "solver": "certwright.resources.solver",
     "sources": "certwright.kube.api.manifests",

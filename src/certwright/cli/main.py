@@ -46,6 +46,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "status": "Show why a certificate or an issuer is (or is not) ready, and what happens next.",
         "renew": "Renew certificates now.",
         "revoke": "Have an ACME server revoke a certificate.",
+        "report": "Report whether every certificate is all right: as text, a page or JSON.",
         "dashboard": "Open the dashboard in a browser, logged in.",
         "approve": "Allow certificate requests to be signed.",
         "deny": "Forbid certificate requests to be signed.",

@@ -8,29 +8,23 @@ Response Headers Cheat Sheet".
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
 import re
 from collections.abc import Mapping
-from datetime import UTC, datetime
-from functools import cache
-from importlib import resources
 from typing import Any, Final
-from urllib.parse import parse_qsl, quote, unquote, urlencode
+from urllib.parse import parse_qsl, unquote
 
-import jinja2
 import msgspec
 import yaml
-from markupsafe import Markup, escape
 
 from certwright.dashboard import live, routes
 from certwright.dashboard.access import Access, Credential, Options
 from certwright.dashboard.elsewhere_sources import Elsewhere
 from certwright.dashboard.index import Index
 from certwright.dashboard.log_lines import LogLines
+from certwright.dashboard.rendering import environment, static_response
 from certwright.dashboard.sessions import COOKIE, LIFETIME, Session, Sessions, TooLong
 from certwright.dashboard.visit import Scopes, Tools, View, Visit
-from certwright.diagnosis import words
 from certwright.kube.api.errors import ApiError, Forbidden, NotFound, Unauthorized
 from certwright.kube.util.clock import Clock
 from certwright.kube.util.http_messages import Request, Response
@@ -49,11 +43,6 @@ HEADERS: Final = {
     "cache-control": "no-store",
 }
 _HTML: Final = "text/html; charset=utf-8"
-_TYPES: Final = {
-    "css": "text/css; charset=utf-8",
-    "js": "text/javascript; charset=utf-8",
-    "svg": "image/svg+xml",
-}
 _LARGEST_FORM: Final = 64 * 1024
 _AT_A_TIME: Final = 4
 """Pages of one user that are computed at the same time; further ones wait."""
@@ -110,7 +99,7 @@ class Site:
         if request.method not in ("GET", "HEAD", "POST"):
             return self._error(request, 405, f"{request.method} is not supported here")
         if path.startswith("static/"):
-            return _static(path.removeprefix("static/"))
+            return static_response(path.removeprefix("static/"))
         is_post = request.method == "POST"
         if is_post and request.headers.get("sec-fetch-site", "none") not in ("same-origin", "none"):
             return self._error(request, 403, "the form was sent by another site")
@@ -183,11 +172,11 @@ class Site:
 
     def render(self, visit: Visit, view: View) -> str:
         """The page."""
-        return _environment().get_template(view.template).render(self.context(visit, view))
+        return environment().get_template(view.template).render(self.context(visit, view))
 
     def blocks(self, visit: Visit, view: View) -> dict[str, str]:
         """The live blocks of the page."""
-        template = _environment().get_template(view.template)
+        template = environment().get_template(view.template)
         context = template.new_context(self.context(visit, view))
         return {name: "".join(template.blocks[name](context)) for name in view.live}
 
@@ -205,6 +194,7 @@ class Site:
             "command": self.options.command,
             "live": view.live,
             "notice": "",
+            "is_report": False,
             **view.context,
         }
 
@@ -240,7 +230,7 @@ class Site:
                 f"this link has been used, or is too old; `{self.options.command} dashboard` makes another"
             )
         context = {"problem": problem, "root": "./", "command": self.options.command}
-        page = _environment().get_template("login.html").render(context)
+        page = environment().get_template("login.html").render(context)
         return Response(401 if problem else 200, {"content-type": _HTML}, page.encode())
 
     async def _log_in(self, request: Request, form: Mapping[str, str]) -> Response:
@@ -270,7 +260,7 @@ class Site:
         return Response(
             status,
             {"content-type": _HTML},
-            _environment().get_template("error.html").render(context).encode(),
+            environment().get_template("error.html").render(context).encode(),
         )
 
 
@@ -314,66 +304,3 @@ def _token_in(text: str) -> str:
             "the kubeconfig's current user has no token; `certwright dashboard` makes a link with it"
         )
     return str(user["token"])
-
-
-def _coded(text: str) -> Markup:
-    """The text with commands, which it has in backticks, as code."""
-    return Markup(re.sub(r"`([^`]*)`", r"<code>\1</code>", str(escape(text))))  # noqa: S704 - escaped
-
-
-def _with_query(query: Mapping[str, str], **changes: Any) -> str:
-    """The query of an address with these fields changed; None removes one."""
-    fields = {**query, **{name: None if value is None else str(value) for name, value in changes.items()}}
-    return f"?{urlencode({name: value for name, value in fields.items() if value})}"
-
-
-@cache
-def _environment() -> jinja2.Environment:
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("certwright.dashboard"),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=jinja2.StrictUndefined,
-    )
-    environment.globals |= {"static": static_path}
-    environment.filters |= {
-        "urlpart": lambda text: quote(str(text), safe=""),
-        "at": words.at,
-        "from_now": words.from_now,
-        "rfc3339": lambda moment: f"{moment:%Y-%m-%dT%H:%M:%SZ}",
-        "as_time": lambda value: datetime.fromtimestamp(value, UTC),
-        "with_query": _with_query,
-        "coded": _coded,
-        "safe_svg": Markup,
-    }
-    return environment
-
-
-@cache
-def _statics() -> dict[str, tuple[str, bytes]]:
-    """By name with the digest of its content: the content type, and the content."""
-    files: dict[str, tuple[str, bytes]] = {}
-    for entry in resources.files("certwright.dashboard").joinpath("static").iterdir():
-        stem, _, suffix = entry.name.rpartition(".")
-        content = entry.read_bytes()
-        digest = hashlib.sha256(content).hexdigest()[:12]
-        files[f"{stem}.{digest}.{suffix}"] = (_TYPES[suffix], content)
-    return files
-
-
-def static_path(name: str) -> str:
-    """The path below /ui/ of a static file: `static/app.0123456789ab.css`."""
-    stem, _, suffix = name.rpartition(".")
-    return next(
-        f"static/{path}" for path in _statics() if re.fullmatch(rf"{stem}\.[0-9a-f]{{12}}\.{suffix}", path)
-    )
-
-
-def _static(name: str) -> Response:
-    if name not in _statics():
-        return Response(404, {"content-type": "text/plain"}, b"there is no such file\n")
-    content_type, content = _statics()[name]
-    return Response(
-        200, {"content-type": content_type, "cache-control": "public, max-age=31536000, immutable"}, content
-    )

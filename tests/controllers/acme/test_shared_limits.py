@@ -16,11 +16,11 @@ import pytest
 
 from certwright.acme.protocol.messages import Action
 from certwright.acme.ratelimits.published import CaLimits, Limit
-from certwright.diagnosis.limits import read
 from certwright.controllers.acme.options import AcmeOptions
 from certwright.controllers.cache.shard_members import Shards, shard_of
 from certwright.controllers.manager import Controllers
 from certwright.controllers.settings import Settings
+from certwright.diagnosis.limits import read
 from certwright.kit.rate_limit import Rate
 from certwright.kube.api.core import CONFIG_MAPS, ConfigMap
 from certwright.kube.api.errors import Unreachable

@@ -1,0 +1,89 @@
+"""Templates and static files of the pages."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from functools import cache
+from importlib import resources
+from typing import Any, Final
+from urllib.parse import quote, urlencode
+
+import jinja2
+from markupsafe import Markup, escape
+
+from certwright.diagnosis import words
+from certwright.kube.util.http_messages import Response
+
+_TYPES: Final = {
+    "css": "text/css; charset=utf-8",
+    "js": "text/javascript; charset=utf-8",
+    "svg": "image/svg+xml",
+}
+
+
+def _coded(text: str) -> Markup:
+    """The text with commands, which it has in backticks, as code."""
+    return Markup(re.sub(r"`([^`]*)`", r"<code>\1</code>", str(escape(text))))  # noqa: S704 - escaped
+
+
+def _with_query(query: Mapping[str, str], **changes: Any) -> str:
+    """The query of an address with these fields changed; None removes one."""
+    fields = {**query, **{name: None if value is None else str(value) for name, value in changes.items()}}
+    return f"?{urlencode({name: value for name, value in fields.items() if value})}"
+
+
+@cache
+def environment() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("certwright.dashboard"),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    environment.globals |= {"static": static_path}
+    environment.filters |= {
+        "urlpart": lambda text: quote(str(text), safe=""),
+        "at": words.at,
+        "from_now": words.from_now,
+        "rfc3339": lambda moment: f"{moment:%Y-%m-%dT%H:%M:%SZ}",
+        "as_time": lambda value: datetime.fromtimestamp(value, UTC),
+        "with_query": _with_query,
+        "coded": _coded,
+        "safe_svg": Markup,
+    }
+    return environment
+
+
+@cache
+def static_files() -> dict[str, tuple[str, bytes]]:
+    """By name with the digest of its content: the content type, and the content."""
+    files: dict[str, tuple[str, bytes]] = {}
+    for entry in resources.files("certwright.dashboard").joinpath("static").iterdir():
+        stem, _, suffix = entry.name.rpartition(".")
+        content = entry.read_bytes()
+        digest = hashlib.sha256(content).hexdigest()[:12]
+        files[f"{stem}.{digest}.{suffix}"] = (_TYPES[suffix], content)
+    return files
+
+
+def static_path(name: str) -> str:
+    """The path below /ui/ of a static file: `static/app.0123456789ab.css`."""
+    stem, _, suffix = name.rpartition(".")
+    return next(
+        f"static/{path}"
+        for path in static_files()
+        if re.fullmatch(rf"{stem}\.[0-9a-f]{{12}}\.{suffix}", path)
+    )
+
+
+def static_response(name: str) -> Response:
+    if name not in static_files():
+        return Response(404, {"content-type": "text/plain"}, b"there is no such file\n")
+    content_type, content = static_files()[name]
+    return Response(
+        200, {"content-type": content_type, "cache-control": "public, max-age=31536000, immutable"}, content
+    )
