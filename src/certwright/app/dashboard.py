@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from certwright.app import acme_commands
 from certwright.app.options import ServeOptions
 from certwright.dashboard.access import Credential, Options
 from certwright.dashboard.sessions import Sessions
@@ -49,6 +48,8 @@ class _ServerAccess:
 async def revoke(client: Client, namespace: str, name: str, reason: str) -> str:
     """Have the CA revoke a Certificate's certificate, with the client's rights; returns its serial number.
     Raises `ApiError`."""
+    from certwright.app import acme_commands  # 25 MB, for those who revoke
+
     try:
         holder = acme_commands.Holder(namespace, name)
         return (await acme_commands.revoke(client, holder, reason=reason, user_agent=_USER_AGENT)).serial

@@ -8,6 +8,7 @@ used.
 from __future__ import annotations
 
 import asyncio
+import re
 from base64 import b64decode
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -17,8 +18,8 @@ from urllib.parse import quote
 import msgspec
 
 from certwright.dashboard.index import may
-from certwright.dashboard.stream import Happening, happening_of
-from certwright.dashboard.visit import View, Visit
+from certwright.dashboard.stream import Happening, happening_of, lines_of
+from certwright.dashboard.visit import Done, View, Visit
 from certwright.diagnosis import actions, deliveries, related
 from certwright.diagnosis.certificates import (
     Around,
@@ -27,6 +28,7 @@ from certwright.diagnosis.certificates import (
     condition,
     diagnose,
     is_true,
+    issuer_ref,
     issuer_words,
     member_words,
     name_of,
@@ -35,17 +37,21 @@ from certwright.diagnosis.words import parse_time, sentence, span
 from certwright.kube.api import errors
 from certwright.kube.api.meta import ObjectKey
 from certwright.kube.api.yaml_codec import write_yaml
+from certwright.kube.client.rest import Client
 from certwright.pki import certificates, spki
 from certwright.pki.certificates import CertificateFacts
 from certwright.pki.errors import PkiError
-from certwright.resources.names import GROUP
+from certwright.resources.delivery import DEFAULT_OUTPUTS
+from certwright.resources.names import GROUP, LAST_APPLIED
 
 Json = Mapping[str, Any]
 _MOST_EVENTS: Final = 50
 _HISTORY: Final = 10
+_MOST_DELIVERIES: Final = 50
 _LARGEST: Final = 128 * 1024
 """Bytes of a chain that is decoded."""
-VERBS: Final = ("renew", "approve", "deny", "revoke")
+_LASTING: Final = ("Secret", "Files", "Hosts")
+_HIDDEN: Final = "(hidden)"
 
 
 class Link(msgspec.Struct, frozen=True):
@@ -109,7 +115,8 @@ def chain_of(around: Around, diagnosis: Diagnosis, delivered: Sequence[Json]) ->
     ]
     if diagnosis.ready and not is_issuing and not failed:
         return links
-    return _with_break(links, failed=failed, blocked="" if current is not None or failed else diagnosis.cause)
+    blocked = "" if current is not None or failed else diagnosis.cause
+    return _with_break(links, failed=failed, blocked=blocked, has_valid=diagnosis.ready)
 
 
 def _issuing_links(around: Around, request: Json | None, *, is_issuing: bool, failed: bool) -> list[Link]:
@@ -202,9 +209,9 @@ def _delivery_links(delivered: Sequence[Json]) -> list[Link]:
     return links
 
 
-def _with_break(links: list[Link], *, failed: bool, blocked: str) -> list[Link]:
+def _with_break(links: list[Link], *, failed: bool, blocked: str, has_valid: bool) -> list[Link]:
     """The links with the first that is not done marked as the present one, or the broken one; those after it
-    are not reached."""
+    are not reached, but for what a valid certificate has reached before (`has_valid`)."""
     place = next((number for number, link in enumerate(links) if link.level != "ok"), None)
     if place is None:
         return links
@@ -212,11 +219,15 @@ def _with_break(links: list[Link], *, failed: bool, blocked: str) -> list[Link]:
     level = "bad" if failed or present.level == "bad" or blocked else "busy"
     words = f"{present.words}; {blocked}" if blocked and present.words else blocked or present.words
     links[place] = msgspec.structs.replace(present, level=level, words=words)
-    after = [
-        link if link.level == "bad" else msgspec.structs.replace(link, level="none")
-        for link in links[place + 1 :]
-    ]
-    return [*links[: place + 1], *after]
+    return [*links[: place + 1], *(_after(link, has_valid=has_valid) for link in links[place + 1 :])]
+
+
+def _after(link: Link, *, has_valid: bool) -> Link:
+    if link.level == "bad" or link.level == "none":
+        return link
+    if has_valid and link.what in _LASTING:
+        return msgspec.structs.replace(link, words=f"{link.words} (still of the certificate before)")
+    return msgspec.structs.replace(link, level="none")
 
 
 def history_of(requests: Sequence[Json]) -> list[Issuance]:
@@ -251,27 +262,35 @@ def _issuance(request: Json) -> Issuance:
 
 
 def decode(around: Around) -> tuple[list[Decoded], str]:
-    """The chain of the Secret, its own CA last; and why it cannot be shown, empty if it can. Takes up to some
-    ten milliseconds: call it in a thread."""
+    """The chain of the Secret, its own CA last; where that may not be read, the one of the request, which has
+    the same certificate. And a sentence on what is not shown, empty if all is. Takes up to some ten
+    milliseconds: call it in a thread."""
+    meta, spec = around.certificate["metadata"], around.certificate.get("spec") or {}
+    name = f"Secret {spec.get('secretName', '')}"
+    data: Json = (around.secret or {}).get("data") or {}
+    texts = [str(data.get(entry) or "") for entry in ("tls.crt", "ca.crt")]
+    problem = "" if texts[0] else f"{name} has no certificate yet"
     if "secret" in around.hidden:
-        return [], "you may not read the Secret (the right to get it is missing)"
-    data = (around.secret or {}).get("data") or {}
-    if not data.get("tls.crt"):
-        return [], "there is no certificate in the Secret yet"
+        status = (around.request or {}).get("status") or {}
+        texts = [str(status.get(entry) or "") for entry in ("certificate", "ca")]
+        problem = f"you may not get {name} in namespace {meta['namespace']}: that right is missing"
+        if texts[0]:
+            problem = f"this is from CertificateRequest {name_of(around.request or {})}: {problem}"
     found: list[Decoded] = []
-    try:
-        for entry in ("tls.crt", "ca.crt"):
-            if len(text := str(data.get(entry) or "")) > _LARGEST:
-                return found, f"{entry} is too large to be shown"
-            for number, facts in enumerate(certificates.read_chain(b64decode(text)) if text else ()):
-                title = "CA" if entry == "ca.crt" else "Certificate" if not number else "Intermediate"
-                if all(
-                    facts.fingerprint.hex(":").upper() != dict(known.fields)["SHA-256"] for known in found
-                ):
-                    found.append(_decoded(title, facts))
-    except (PkiError, ValueError) as error:
-        return found, sentence(str(error))
-    return found, ""
+    for what, text in zip(("Certificate", "CA"), texts, strict=True):
+        try:
+            if len(text) > _LARGEST:
+                raise PkiError(f"it is larger than {_LARGEST >> 10} KiB")
+            chain = certificates.read_chain(b64decode(text)) if text else ()
+        except (PkiError, ValueError) as error:
+            problem = f"the {what} cannot be read: {sentence(str(error))}"
+            continue
+        known = {dict(one.fields)["SHA-256"] for one in found}
+        for number, facts in enumerate(chain):
+            decoded = _decoded("Intermediate" if what == "Certificate" and number else what, facts)
+            if dict(decoded.fields)["SHA-256"] not in known:
+                found.append(decoded)
+    return found, problem
 
 
 def _decoded(title: str, facts: CertificateFacts) -> Decoded:
@@ -299,37 +318,105 @@ async def _read(visit: Visit) -> tuple[ObjectKey, dict[str, Any]]:
         raise errors.NotFound(f"there is no certificate {namespace}/{name} that you may see") from None
 
 
+class Delivered(msgspec.Struct, frozen=True):
+    """A Delivery of the certificate. `hosts` are the addresses that should serve it, `current` is the
+    fingerprint of what is delivered."""
+
+    name: str
+    level: str
+    words: str
+    advice: str
+    place: str
+    files: str
+    hook: str
+    hosts: str
+    current: str
+
+
+def delivered_of(delivery: Json, now: datetime) -> Delivered:
+    """A Delivery as the page shows it."""
+    spec, current = delivery.get("spec") or {}, (delivery.get("status") or {}).get("current") or {}
+    facts, (words, advice) = deliveries.as_json(dict(delivery), now), deliveries.story(dict(delivery), now)
+    outputs = [f"{one.get('name')} ({one.get('format')})" for one in spec.get("outputs") or ()]
+    outputs = outputs or [f"{one.name} ({one.format})" for one in DEFAULT_OUTPUTS]
+    return Delivered(
+        name_of(delivery),
+        "ok" if facts["ready"] else "bad" if "False" in (facts["delivered"], facts["deployed"]) else "busy",
+        words,
+        advice,
+        f"{spec.get('root', '')}:{spec.get('path', '')}",
+        ", ".join(outputs),
+        str(spec.get("hook", "")),
+        ", ".join(str(one.get("address", "")) for one in spec.get("servedAt") or ()),
+        ":".join(re.findall("..", str(current.get("fingerprint", "")).upper())),
+    )
+
+
+async def _deliveries(visit: Visit, certificate: Json) -> tuple[list[dict[str, Any]], int]:
+    """The Deliveries of the Certificate that the user may read, and how many others there are."""
+    meta, secret = certificate["metadata"], str((certificate.get("spec") or {}).get("secretName", ""))
+    await visit.index.wait_synced()
+    found: list[dict[str, Any]] = []
+    hidden = 0
+    for name in visit.index.deliveries_of(meta["namespace"], meta["name"], secret)[:_MOST_DELIVERIES]:
+        try:
+            found.append(await visit.client.get(related.DELIVERIES, name, meta["namespace"]))
+        except errors.Forbidden:
+            hidden += 1
+        except errors.NotFound:
+            continue
+    return found, hidden
+
+
+def shown(certificate: Json) -> dict[str, Any]:
+    """The object without `managedFields`, without the copy of it that `kubectl apply` keeps, and without the
+    passwords of keystores, which may be written in it in plain text."""
+    meta, spec = dict(certificate["metadata"]), dict(certificate.get("spec") or {})
+    meta.pop("managedFields", None)
+    notes = {key: value for key, value in (meta.get("annotations") or {}).items() if key != LAST_APPLIED}
+    meta = {**meta, "annotations": notes} if notes else {k: v for k, v in meta.items() if k != "annotations"}
+    if keystores := spec.get("keystores"):
+        spec["keystores"] = {
+            kind: {**store, "password": _HIDDEN} if "password" in store else store
+            for kind, store in keystores.items()
+        }
+    return {**certificate, "metadata": meta, "spec": spec}
+
+
 async def page(visit: Visit) -> View:
     """The page of a certificate. Raises `ApiError`."""
     key, certificate = await _read(visit)
-    around = await related.around(visit.client, certificate)
+    around = await visit.around(certificate)
     diagnosis = diagnose(around, visit.now)
-    delivered = await deliveries.of_certificate(visit.client, certificate)
-    requests = await related.requests_by_name(visit.client, certificate, _HISTORY)
+    delivered, hidden = await _deliveries(visit, certificate)
+    history: list[dict[str, Any]] = []
+    if "request" not in around.hidden:
+        history = await related.requests_by_name(visit.client, certificate, _HISTORY)
+        if around.request is not None and all(name_of(one) != name_of(around.request) for one in history):
+            history.append(dict(around.request))
     decoded, problem = await asyncio.to_thread(decode, around)
-    shown = {
-        **certificate,
-        "metadata": {k: v for k, v in certificate["metadata"].items() if k != "managedFields"},
-    }
     context = {
         "key": key,
-        "certificate": certificate,
         "diagnosis": diagnosis,
         "level": "ok" if diagnosis.ready else "bad" if diagnosis.next_attempt else "warn",
         "chain": chain_of(around, diagnosis, delivered),
-        "history": history_of(requests),
+        "history": history_of(history),
+        "may_read_requests": "request" not in around.hidden,
+        "kept": (certificate.get("spec") or {}).get("revisionHistoryLimit") or 1,
         "decoded": decoded,
         "problem": problem,
-        "events": await _events(visit, certificate, around.request),
-        "yaml": write_yaml(shown),
-        "fix": f"{visit.command} status {key.name} -n {key.namespace}",
+        "deliveries": [delivered_of(one, visit.now) for one in delivered],
+        "hidden": hidden,
+        "events": await _events(visit, certificate, around.request, around.order),
+        "lines": await lines_of(visit, f"Certificate/{key}"),
+        "yaml": write_yaml(shown(certificate)),
+        "fix": _fix(visit, key, around, diagnosis),
         "actions": await _actions(visit, key, around),
-        "notice": NOTICES.get(visit.query.get("done", ""), ""),
     }
     return View(
         "certificate.html",
         context,
-        live=("state", "chain", "history", "content", "events"),
+        live=("state", "chain", "history", "content", "deliveries", "events", "lines"),
         details=key.namespace,
     )
 
@@ -350,35 +437,87 @@ async def _events(visit: Visit, *objects: Json | None) -> list[Happening] | None
     ]
 
 
-async def _actions(visit: Visit, key: ObjectKey, around: Around) -> list[tuple[str, str]]:
-    """What the user may do: the verb, and the command that does the same."""
-    if visit.session is None:
+def _is_open(request: Json | None) -> bool:
+    """Whether the request waits for a decision."""
+    return request is not None and not is_true(request, "Approved") and not is_true(request, "Denied")
+
+
+def _fix(visit: Visit, key: ObjectKey, around: Around, diagnosis: Diagnosis) -> str:
+    """The command for what comes next."""
+    place = f"-n {key.namespace}"
+    if is_true(around.certificate, "Issuing") and _is_open(around.request):
+        return f"{visit.command} approve {name_of(around.request or {})} {place}"
+    verb = "renew" if diagnosis.next_attempt is not None else "status"
+    return f"{visit.command} {verb} {key.name} {place}"
+
+
+class Action(msgspec.Struct, frozen=True):
+    """What the user may do: the verb, the words of its button, and the command that does the same."""
+
+    verb: str
+    label: str
+    command: str
+
+
+async def _actions(visit: Visit, key: ObjectKey, around: Around) -> list[Action]:
+    """What the user may do, as the API answers."""
+    options = visit.tools.options
+    if visit.session is None or options.read_only:
         return []
-    place, request = f"-n {key.namespace}", around.request
+    place, certificate, request = f"-n {key.namespace}", around.certificate, around.request
     found = []
     if await may(visit.client, "patch", GROUP, "certificates/status", key.namespace, key.name):
-        found.append(("renew", f"{visit.command} renew {key.name} {place}"))
-    is_open = request is not None and not is_true(request, "Approved") and not is_true(request, "Denied")
-    if is_open and await may(visit.client, "patch", GROUP, "certificaterequests/status", key.namespace):
-        name = name_of(request or {})
-        found += [(verb, f"{visit.command} {verb} {name} {place}") for verb in ("approve", "deny")]
+        fails = is_true(certificate, "Issuing") or bool(
+            (certificate.get("status") or {}).get("lastFailureTime")
+        )
+        label = "Retry now" if fails else "Renew now"
+        found.append(Action("renew", label, f"{visit.command} renew {key.name} {place}"))
+    if request is not None and _is_open(request) and await _may_decide(visit.client, request):
+        for verb in ("approve", "deny"):
+            command = f"{visit.command} {verb} {name_of(request)} {place}"
+            found.append(Action(verb, f"{verb.capitalize()} the request", command))
     is_acme = around.order is not None or "acme" in ((around.issuer or {}).get("spec") or {})
-    if is_acme and around.secret is not None and visit.tools.options.revoke is not None:
-        found.append(("revoke", f"{visit.command} revoke {key.name} {place}"))
+    has_certificate = bool(((around.secret or {}).get("data") or {}).get("tls.crt"))
+    if is_acme and has_certificate and options.revoke is not None:
+        found.append(Action("revoke", "Revoke", f"{visit.command} revoke {key.name} {place} --reason REASON"))
     return found
 
 
-NOTICES: Final = {
-    "renew": "It is being issued again.",
-    "approve": "The request is approved.",
-    "deny": "The request is denied.",
-    "revoke": "The certificate is revoked. Renew it to get another one.",
+async def _may_decide(client: Client, request: Json) -> bool:
+    """Whether the user may approve or deny the request. Source: cert-manager documentation,
+    "CertificateRequest", "Approval RBAC"."""
+    meta, ref = request["metadata"], issuer_ref(request)
+    if not await may(client, "patch", GROUP, "certificaterequests/status", meta["namespace"], meta["name"]):
+        return False
+    kind = f"{ref['kind'].lower()}s.{ref['group']}"
+    name = ref["name"] if ref["kind"].startswith("Cluster") else f"{meta['namespace']}.{ref['name']}"
+    return await may(client, "approve", GROUP, "signers", name=f"{kind}/*") or await may(
+        client, "approve", GROUP, "signers", name=f"{kind}/{name}"
+    )
+
+
+_REASONS: Final = {
+    "unspecified": "no reason is given",
+    "keyCompromise": "the private key has leaked, or may have",
+    "affiliationChanged": "the names belong to another organization now",
+    "superseded": "another certificate replaces it",
+    "cessationOfOperation": "the service has ended",
+    "privilegeWithdrawn": "a right that it states has been withdrawn",
 }
+"""In words. Source: RFC 5280 §5.3.1; CA/Browser Forum Baseline Requirements §4.9.1."""
 _QUESTIONS: Final = {
     "renew": "Issue {key} again now?",
-    "approve": "Approve the request of {key}? A decision is final.",
-    "deny": "Deny the request of {key}? A decision is final, and the issuance fails.",
-    "revoke": "Have the CA revoke the certificate of {key}? That is final.",
+    "approve": "Approve the request of {key}?",
+    "deny": "Deny the request of {key}?",
+    "revoke": "Have the CA revoke the certificate of {key}?",
+}
+_EFFECTS: Final = {
+    "renew": "The controllers request another certificate; the present one stays in its Secret until then. A "
+    "backoff ends, but not a wait until a time that the CA has named.",
+    "approve": "The issuer may then sign it. A decision is final.",
+    "deny": "The issuance fails, and is retried with another request later. A decision is final.",
+    "revoke": "That is final, and clients that check it refuse the certificate from then on. No object "
+    "changes: renew the certificate afterwards.",
 }
 
 
@@ -386,50 +525,80 @@ async def confirm(visit: Visit) -> View:
     """The question before an action. Raises `ApiError`."""
     key, certificate = await _read(visit)
     verb = visit.arguments[2]
-    around = await related.around(visit.client, certificate)
-    request = around.request
-    command = dict(await _actions(visit, key, around)).get(verb)
-    if command is None:
+    around = await visit.around(certificate)
+    action = next((one for one in await _actions(visit, key, around) if one.verb == verb), None)
+    if action is None:
         raise errors.Forbidden(f"you may not {verb} {key}, or there is nothing to {verb}")
     context = {
         "key": key,
         "verb": verb,
+        "action": action,
         "question": _QUESTIONS[verb].format(key=key),
-        "same": command,
-        "request": name_of(request) if request is not None else "",
-        "reasons": actions.REVOCATION_REASONS if verb == "revoke" else (),
+        "effect": _EFFECTS[verb],
+        "warning": actions.ca_warning(certificate) if verb == "renew" else "",
+        "request": name_of(around.request) if around.request is not None else "",
+        "reasons": _REASONS if verb == "revoke" else {},
     }
     return View("confirm.html", context)
 
 
-async def act(visit: Visit) -> str:
+async def act(visit: Visit) -> Done:
     """Do what the form of `confirm`, or a card of the first page, asks for. Raises `ApiError`."""
     namespace, name, verb = visit.arguments
-    key = ObjectKey(namespace, name)
-    await _read(visit)
-    if verb == "renew":
-        await actions.mark_for_renewal(visit.client, key)
-    elif verb == "revoke":
-        reason = visit.form.get("reason", "")
-        revoke = visit.tools.options.revoke
-        if revoke is None or reason not in actions.REVOCATION_REASONS:
-            raise errors.BadRequest(
-                f"the reason {reason!r} is none of {', '.join(actions.REVOCATION_REASONS)}"
-            )
-        await revoke(visit.client, namespace, name, reason)
-    else:
-        kind = "Approved" if verb == "approve" else "Denied"
-        decision = actions.Decision(
-            kind, "Dashboard", f"{kind.lower()} on the dashboard by {visit.identity.name}"
-        )
-        before = await actions.decide(
-            visit.client, ObjectKey(namespace, visit.form.get("request", "")), decision
-        )
-        if before not in ("", kind):
-            raise errors.Conflict(f"the request is {before.lower()} already, which is final")
-    if visit.form.get("next") == "":
-        return ""
-    return f"certificates/{quote(namespace, safe='')}/{quote(name, safe='')}?done={verb}"
+    key, certificate = await _read(visit)
+    said = await _ACTS[verb](visit, key, certificate)
+    is_of_overview = visit.form.get("next") == ""
+    page_of_it = f"certificates/{quote(namespace, safe='')}/{quote(name, safe='')}"
+    return Done("" if is_of_overview else page_of_it, said)
+
+
+async def _renew(visit: Visit, key: ObjectKey, certificate: Json) -> str:
+    around = await visit.around(certificate)
+
+    async def waits(_: dict[str, Any]) -> list[Json]:
+        return [obj for obj in (around.order, *around.challenges) if obj is not None]
+
+    done = await actions.renew(visit.client, key, waits)
+    return f"{done.sentence}. {done.warning}".strip()
+
+
+async def _decide(visit: Visit, kind: str, certificate: Json) -> str:
+    request = (await visit.around(certificate)).request
+    name = visit.form.get("request", "")
+    if request is None or name_of(request) != name:
+        raise errors.Conflict(f"the certificate's request is not {name!r} any more: look at its page again")
+    message = f'manually {kind.lower()} on the dashboard by "{visit.identity.name}"'
+    decision = actions.Decision(kind, actions.DECISION_REASON, message)
+    place = ObjectKey(certificate["metadata"]["namespace"], name)
+    before = await actions.decide(visit.client, place, decision)
+    if before not in ("", kind):
+        raise errors.Conflict(f"CertificateRequest {place} is {before.lower()} already, which is final")
+    return f"CertificateRequest {place} is {kind.lower()}{' already' if before else ''}."
+
+
+async def _approve(visit: Visit, _key: ObjectKey, certificate: Json) -> str:
+    return await _decide(visit, "Approved", certificate)
+
+
+async def _deny(visit: Visit, _key: ObjectKey, certificate: Json) -> str:
+    return await _decide(visit, "Denied", certificate)
+
+
+async def _revoke(visit: Visit, key: ObjectKey, _certificate: Json) -> str:
+    reason, revoke = visit.form.get("reason", ""), visit.tools.options.revoke
+    if revoke is None:
+        raise errors.Forbidden("this process cannot revoke certificates")
+    if reason not in actions.REVOCATION_REASONS:
+        raise errors.BadRequest(f"choose one of the reasons {', '.join(actions.REVOCATION_REASONS)}")
+    serial = await revoke(visit.client, key.namespace, key.name, reason)
+    after = "; make sure that its key is replaced (privateKey.rotationPolicy: Always)"
+    return (
+        f"Certificate {serial} of {key} is revoked. Renew it to get another one"
+        f"{after if reason == 'keyCompromise' else ''}."
+    )
+
+
+_ACTS: Final = {"renew": _renew, "approve": _approve, "deny": _deny, "revoke": _revoke}
 
 
 def _created(obj: Json) -> datetime | None:

@@ -161,7 +161,12 @@ class Index:
         self._detail_observers: set[tuple[str, Callable[[], None]]] = set()
         self._informers: dict[str, Informer[Json]] = {
             kind.plural: Informer(
-                client, kind, clock, namespace=namespace, is_optional=kind.plural != "certificates"
+                client,
+                kind,
+                clock,
+                namespace=namespace,
+                is_optional=kind.plural != "certificates",
+                indexers={"source": _source_key} if kind is plain_kinds.DELIVERIES else None,
             )
             for kind in (
                 plain_kinds.CERTIFICATES,
@@ -258,6 +263,12 @@ class Index:
         """All Deliveries."""
         return self._informers["deliveries"].cache.values()
 
+    def deliveries_of(self, namespace: str, name: str, secret: str) -> list[str]:
+        """The names of the Deliveries of a Certificate with that Secret."""
+        cache = self._informers["deliveries"].cache
+        sources = (f"{namespace}/Certificate {name}", f"{namespace}/Secret {secret}")
+        return sorted(key.name for source in sources for key in cache.keys_by_index("source", source))
+
     def lamps(self, scope: Scope) -> Mapping[ObjectKey, Lamps]:
         """By certificate, the state of the Deliveries that `scope` allows."""
         found: dict[ObjectKey, Lamps] = {}
@@ -295,6 +306,10 @@ class Index:
         if self._details is not None:
             await self._details.close()
         await self._tasks.close()
+
+
+def _source_key(delivery: Json) -> list[str]:
+    return [f"{delivery['metadata']['namespace']}/{source_of(delivery)}"]
 
 
 def _both(before: Lamps | None, delivery: Json) -> Lamps:

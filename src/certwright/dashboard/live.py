@@ -48,7 +48,7 @@ class Renderer(Protocol):
 async def stream(site: Renderer, visit: Visit) -> Response:
     """The stream of the page that the query names by `at`: path and query below /ui/."""
     path, _, query = visit.query.get("at", "").partition("?")
-    if path.endswith((".json", "live")):
+    if path == "live":
         raise NotFound("there is no such page")
     visit = replace(visit, path=path, query=dict(parse_qsl(query, keep_blank_values=True, max_num_fields=50)))
     view = await site.view(visit)

@@ -14,15 +14,32 @@ from certwright.dashboard.index import Scope
 from certwright.kube.util.encoding import visible
 
 _KEPT: Final = 1_000
+_LONGEST: Final = 2_000
 
 
 class LogLine(msgspec.Struct, frozen=True):
-    """A line of the log. `subject` is the certificate that it is about (`namespace/name`), or empty."""
+    """A line of the log. `subject` is the object that it is about (`Certificate/namespace/name`), or
+    empty."""
 
     at: datetime
     level: str
     text: str
     subject: str
+
+    @property
+    def namespace(self) -> str:
+        """The object's namespace; empty if the line is about none."""
+        return self.subject.split("/")[1] if self.subject.count("/") == 2 else ""
+
+    @property
+    def name(self) -> str:
+        """The object's name."""
+        return self.subject.rpartition("/")[2]
+
+    @property
+    def certificate(self) -> str:
+        """The name of the Certificate that the line is about; empty for other lines."""
+        return self.name if self.subject.startswith("Certificate/") else ""
 
 
 class LogLines(logging.Handler):
@@ -34,26 +51,33 @@ class LogLines(logging.Handler):
         logging.getLogger("certwright").addHandler(self)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep the line."""
-        values: Mapping[str, object] = getattr(record, "values", {})
-        tail = "".join(f" {name}={value}" for name, value in values.items())
-        text = visible(f"{record.getMessage()}{tail}").replace("\n", "\\n")
+        """Keep the line, without the traceback of an exception."""
+        try:
+            values: Mapping[str, object] = getattr(record, "values", {})
+            tail = "".join(f" {name}={value}" for name, value in values.items())
+            text = visible(f"{record.getMessage()}{tail}"[:_LONGEST]).replace("\n", "\\n")
+        except (
+            Exception
+        ):  # As the handlers of `logging`: a line that cannot be written must not stop its writer.
+            self.handleError(record)
+            return
         at = datetime.fromtimestamp(record.created, UTC)
-        self.lines.append(
-            LogLine(at, record.levelname.lower(), text[:2_000], str(values.get("certificate", "")))
-        )
+        self.lines.append(LogLine(at, record.levelname.lower(), text, str(getattr(record, "subject", ""))))
 
     def close(self) -> None:
         """Keep no further lines."""
         logging.getLogger("certwright").removeHandler(self)
         super().close()
 
-    def of(self, scope: Scope) -> list[LogLine]:
-        """The lines that a user with this scope may see, newest first: those about certificates in it; others
-        only for users who may see all."""
-        return [line for line in reversed(self.lines) if scope.everywhere or _may_see(scope, line.subject)]
+    def of(self, scopes: Mapping[str, Scope]) -> list[LogLine]:
+        """The lines that a user with these scopes, by kind, may see, newest first: those about objects in
+        them; others only with one for the kind "", which allows everything."""
+        return [
+            line for line in reversed(tuple(self.lines)) if "" in scopes or _may_see(scopes, line.subject)
+        ]
 
 
-def _may_see(scope: Scope, subject: str) -> bool:
-    namespace, found, name = subject.partition("/")
-    return bool(found) and scope.allows(namespace, name)
+def _may_see(scopes: Mapping[str, Scope], subject: str) -> bool:
+    kind, _, key = subject.partition("/")
+    namespace, found, name = key.partition("/")
+    return bool(found) and kind in scopes and scopes[kind].allows(namespace, name)

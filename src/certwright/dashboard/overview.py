@@ -329,7 +329,7 @@ async def _card(visit: Visit, row: Row, summary: Summary) -> Card | None:
         return Card(row, Diagnosis(problem), show, trouble, is_lost=False)
     try:
         certificate = await visit.client.get(related.CERTIFICATES, row.name, row.namespace)
-        found = diagnose(await related.around(visit.client, certificate), visit.now)
+        found = diagnose(await visit.around(certificate), visit.now)
     except NotFound:
         return None
     except ApiError as error:

@@ -102,6 +102,14 @@ class Sessions:
         """Whether a form of this session was sent."""
         return hmac.compare_digest(self.form_token(session).encode(), token.encode())
 
+    def seal_notice(self, session: Session, sentence: str) -> str:
+        """The seal of a sentence that the session's next page shows: no other site can make it show one."""
+        return hmac.new(self._key, f"notice\0{session.id}\0{sentence}".encode(), hashlib.sha256).hexdigest()
+
+    def is_notice(self, session: Session, sentence: str, seal: str) -> bool:
+        """Whether that is the seal of the sentence."""
+        return bool(seal) and hmac.compare_digest(self.seal_notice(session, sentence).encode(), seal.encode())
+
     def make_link(self, credential: Credential) -> str:
         """A code that begins one session of that user, once, within `LINK_LIFETIME`."""
         now = self._clock.now()

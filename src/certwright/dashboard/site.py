@@ -104,13 +104,16 @@ class Site:
         if is_post and request.headers.get("sec-fetch-site", "none") not in ("same-origin", "none"):
             return self._error(request, 403, "the form was sent by another site")
         fields = dict(parse_qsl(query, keep_blank_values=True, max_num_fields=50))
+        said = fields.pop("said", ""), fields.pop("seal", "")
         form = _form(request) if is_post else {}
         if path == "login":
             return await (self._log_in(request, form) if is_post else self._show_login(fields))
         try:
             visit = await self._visit(request, path, fields, form)
+            if visit.session is not None and self.sessions.is_notice(visit.session, *said):
+                visit.notice = said[0]
         except Unauthorized:
-            if "authorization" in request.headers or is_post or path.endswith((".json", "live")):
+            if "authorization" in request.headers or is_post or path in ("status.json", "live"):
                 return self._error(request, 401, "the token is not valid (any more)")
             return _redirect(f"{'../' * path.count('/')}login", 302)
         if is_post:
@@ -193,7 +196,7 @@ class Site:
             "form_token": self.sessions.form_token(visit.session) if visit.session is not None else "",
             "command": self.options.command,
             "live": view.live,
-            "notice": "",
+            "notice": visit.notice,
             "is_report": False,
             **view.context,
         }
@@ -219,7 +222,11 @@ class Site:
         for pattern, act in self._acts.items():
             if (match := pattern.fullmatch(visit.path)) is not None:
                 visit.arguments = tuple(unquote(group) for group in match.groups())
-                return _redirect(f"{visit.root}{await act(visit)}")
+                done = await act(visit)
+                said = urlencode(
+                    {"said": done.said, "seal": self.sessions.seal_notice(visit.session, done.said)}
+                )
+                return _redirect(f"{visit.root}{done.path}?{said}")
         raise NotFound("there is no such form")
 
     async def _show_login(self, query: Mapping[str, str], problem: str = "") -> Response:

@@ -9,6 +9,8 @@ from typing import Any, Final
 
 import msgspec
 
+from certwright.dashboard.index import Scope, may
+from certwright.dashboard.log_lines import LogLine
 from certwright.dashboard.visit import View, Visit
 from certwright.diagnosis import related
 from certwright.diagnosis.words import parse_time, sentence
@@ -16,8 +18,11 @@ from certwright.kube.api import errors
 
 Json = Mapping[str, Any]
 _SHOWN: Final = 200
-_READ: Final = 2_000
-"""Events that are read of each namespace, or of all; a server keeps them for an hour."""
+_READ: Final = 10_000
+"""Events that are read of each namespace, or of all; a server keeps them for an hour. They are listed by
+name, not by time."""
+_LOGGED: Final = {"Certificate": "certificates", "Delivery": "deliveries", "Issuer": "issuers"}
+"""The kinds that lines of the log are about, with their resources."""
 _MOST_NAMESPACES: Final = 50
 
 
@@ -32,6 +37,25 @@ class Happening(msgspec.Struct, frozen=True):
     reason: str
     message: str
     count: int
+
+    @property
+    def certificate(self) -> str:
+        """The name of the Certificate that the object belongs to, as controllers name what they create for
+        one; empty if none is known."""
+        return certificate_name(self.kind, self.name)
+
+
+_PARTS: Final = {"Certificate": 0, "CertificateRequest": 1, "Order": 2, "Challenge": 3}
+"""By kind, how many numbers follow the name of the Certificate: the revision, and hashes of the specs."""
+
+
+def certificate_name(kind: str, name: str) -> str:
+    """The name of the Certificate to which an object of that name belongs; empty if none is known."""
+    for _ in range(_PARTS.get(kind, 0)):
+        name, _, number = name.rpartition("-")
+        if not (number.isascii() and number.isdigit()):
+            return ""
+    return name if kind in _PARTS else ""
 
 
 def happening_of(event: Json) -> Happening:
@@ -50,43 +74,79 @@ def happening_of(event: Json) -> Happening:
     )
 
 
-async def _events(visit: Visit, namespace: str) -> tuple[list[dict[str, Any]], list[str]]:
-    """Events that the user may read, and the namespaces that they may not read them of."""
+async def _page_of_events(visit: Visit, namespace: str) -> tuple[list[dict[str, Any]], bool]:
+    """Events of a namespace, or of all, and whether there are more than are read. Raises `ApiError`."""
+    found: list[dict[str, Any]] = []
+    token = ""
+    while len(found) < _READ:
+        page = await visit.client.list_page(related.EVENTS, namespace, continue_token=token)
+        found += [msgspec.json.decode(item) for item in page.items]
+        token = page.continue_token
+        if not token:
+            break
+    return found, bool(token)
+
+
+async def _events(visit: Visit, namespace: str) -> tuple[list[dict[str, Any]], list[str], bool]:
+    """Events that the user may read, the namespaces that they may not read them of, and whether there are
+    more."""
     try:
-        listed = await visit.client.list_page(related.EVENTS, namespace, limit=_READ)
-        return [msgspec.json.decode(item) for item in listed.items], []
+        found, has_more = await _page_of_events(visit, namespace)
     except errors.Forbidden:
         if namespace:
-            return [], [namespace]
+            return [], [namespace], False
+    else:
+        return found, [], has_more
     scope = await visit.scope("certificates")
-    found: list[dict[str, Any]] = []
-    refused: list[str] = []
-    for name in sorted(scope.namespaces)[:_MOST_NAMESPACES]:
-        events, missing = await _events(visit, name)
+    allowed = {key.namespace for key in scope.names} | scope.namespaces
+    if scope.everywhere:
+        allowed = {key.namespace for key in visit.index.rows}
+    places = sorted(allowed)
+    found, refused, has_more = [], [], len(places) > _MOST_NAMESPACES
+    for place in places[:_MOST_NAMESPACES]:
+        events, missing, more = await _events(visit, place)
         found += events
         refused += missing
-    return found, refused
+        has_more = has_more or more
+    return found, refused, has_more
+
+
+async def lines_of(visit: Visit, subject: str = "") -> list[LogLine]:
+    """Lines of the log that the user may see, newest first; with `subject` those about that object. Raises
+    `ApiError`."""
+    log = visit.tools.log
+    if subject:
+        # The caller has read the object as the user.
+        return [line for line in reversed(tuple(log.lines)) if line.subject == subject][:_SHOWN]
+    scopes = {kind: await visit.scope(plural) for kind, plural in _LOGGED.items()}
+    if await may(visit.client, "list", "*", "*"):
+        scopes[""] = Scope(everywhere=True)
+    return log.of(scopes)
 
 
 async def page(visit: Visit) -> View:
     """Events and log lines, newest first. Raises `ApiError`."""
     fields = visit.query
     namespace, name, only = fields.get("namespace", ""), fields.get("name", ""), fields.get("type", "")
-    listed, refused = await _events(visit, namespace)
-    shown = [
-        happening_of(event)
-        for event in sorted(listed, key=related.last_seen, reverse=True)
-        if not only or event.get("type") == only
+    listed, refused, has_more = await _events(visit, namespace)
+    chosen = [
+        event
+        for event in listed
+        if (not only or event.get("type") == only)
+        and name in str((event.get("involvedObject") or {}).get("name", ""))
     ]
-    shown = [event for event in shown if name in event.name]
+    chosen.sort(key=related.last_seen, reverse=True)
     lines = [
         line
-        for line in visit.tools.log.of(await visit.scope("certificates"))
-        if (not namespace or line.subject.startswith(f"{namespace}/")) and name in line.text
+        for line in await lines_of(visit)
+        if (not namespace or line.namespace == namespace)
+        and name in (line.name if line.subject else line.text)
     ]
     context = {
-        "events": shown[:_SHOWN],
-        "more": max(len(shown) - _SHOWN, 0),
+        "events": [happening_of(event) for event in chosen[:_SHOWN]],
+        "more": max(len(chosen) - _SHOWN, 0),
+        "not_read": has_more,
+        "read": _READ,
         "lines": lines[:_SHOWN],
         "refused": refused,
     }

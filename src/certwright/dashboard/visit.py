@@ -12,6 +12,9 @@ from certwright.dashboard.elsewhere_sources import Elsewhere
 from certwright.dashboard.index import Index, Scope, scope_of
 from certwright.dashboard.log_lines import LogLines
 from certwright.dashboard.sessions import Session
+from certwright.diagnosis import related
+from certwright.diagnosis.certificates import Around
+from certwright.diagnosis.orders import order_names
 from certwright.kube.client.rest import Client
 from certwright.kube.util.clock import Clock
 from certwright.kube.util.http_messages import Identity, Response
@@ -21,6 +24,7 @@ _SCOPE_S: Final = 1.0
 """For how long the answer to what a user may list is used again."""
 _GROUPS: Final = {"deliveries": SETS_GROUP, "secrets": "", "events": ""}
 _MOST: Final = 1_000
+_LISTED: Final = 200
 
 
 class Scopes:
@@ -63,7 +67,7 @@ class Tools:
 class Visit:
     """One request of an authenticated user. `path` is below /ui/; `root` leads from there to /ui/,
     relatively;
-    `form` are the fields of a POST."""
+    `form` are the fields of a POST; `notice` is the result of the one before, as a sentence."""
 
     path: str
     query: Mapping[str, str]
@@ -75,6 +79,7 @@ class Visit:
     now: datetime
     form: Mapping[str, str] = field(default_factory=dict)
     arguments: tuple[str, ...] = ()
+    notice: str = ""
 
     @property
     def root(self) -> str:
@@ -84,6 +89,11 @@ class Visit:
     async def scope(self, plural: str) -> Scope:
         """What the user may list of that resource. Raises `ApiError`."""
         return await self.tools.scopes.of(self.client, self.identity, plural, self.index)
+
+    async def around(self, certificate: Mapping[str, Any]) -> Around:
+        """The objects around a Certificate that the user may read; lists are not read to their ends, so that
+        the cost does not depend on their lengths. Raises `ApiError`."""
+        return await related.around(self.client, dict(certificate), most=_LISTED, order_names=order_names)
 
     @property
     def index(self) -> Index:
@@ -109,5 +119,15 @@ class View:
 
 
 ViewFunction = Callable[[Visit], Awaitable[View | Response]]
-ActFunction = Callable[[Visit], Awaitable[str]]
-"""Does what a form asks for; returns the path below /ui/ of the page that follows. Raises `ApiError`."""
+
+
+@dataclass
+class Done:
+    """What a form has done: `path` below /ui/ of the page that follows, and the result as a sentence."""
+
+    path: str
+    said: str
+
+
+ActFunction = Callable[[Visit], Awaitable[Done]]
+"""Does what a form asks for. Raises `ApiError`."""

@@ -1,10 +1,12 @@
-"""What people do to certificates and requests by hand: renew, approve, deny.
+"""What people do to certificates and requests by hand: renew, approve, deny, revoke.
 
 The command line and the dashboard do the same through these functions, as the user of the client.
 """
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from datetime import UTC, datetime
 from typing import Any, Final
 
 import msgspec
@@ -13,6 +15,9 @@ from certwright.diagnosis.certificates import is_true
 from certwright.diagnosis.related import CERTIFICATES, REQUESTS, add_condition
 from certwright.kube.api.meta import ObjectKey
 from certwright.kube.client.rest import Client
+from certwright.resources.names import NOT_BEFORE
+from certwright.resources.reasons import FINAL_STATES
+from certwright.resources.retry import parse_moment, read_retry, rfc3339
 
 Json = dict[str, Any]
 # cmctl's reasons and message, so that searches for them in conditions and logs also find ours.
@@ -30,10 +35,63 @@ REVOCATION_REASONS: Final = (
 """The reasons that CAs accept from subscribers; `controllers/acme/revoking.py` maps them to numbers."""
 
 
-async def mark_for_renewal(client: Client, key: ObjectKey, listed: Json | None = None) -> Json:
-    """Have the Certificate issued again; returns it as it was. A backoff of a running issuance ends.
-    `listed`: the Certificate as it was read before. Raises `ApiError`."""
-    return await add_condition(client, CERTIFICATES, key, _renewal, listed)
+class Renewal(msgspec.Struct, frozen=True):
+    """A Certificate that is marked for renewal. `result`: `renewing`, `retrying` (an issuance is running,
+    whose backoff ends), or `waiting` (for a time that its issuer has named). `sentence` says so; `warning` is
+    about the new key of a CA, else empty."""
+
+    result: str
+    sentence: str
+    warning: str
+
+
+Waits = Callable[[Json], Awaitable[Iterable[Mapping[str, Any]]]]
+"""Returns the Orders and Challenges of a Certificate. Raises `ApiError`."""
+
+
+async def renew(client: Client, key: ObjectKey, waits: Waits, listed: Json | None = None) -> Renewal:
+    """Have the Certificate issued again. `listed`: the Certificate as it was read before. Raises
+    `ApiError`."""
+    certificate = await add_condition(client, CERTIFICATES, key, _renewal, listed)
+    words = f"certificate {key}"
+    # A running issuance may be in a backoff: the mark ends that too.
+    is_running = is_true(certificate, "Issuing")
+    not_before = _not_before(certificate, await waits(certificate)) if is_running else None
+    if not_before is not None:
+        result, sentence = (
+            "waiting",
+            f"{words} waits until {rfc3339(not_before)}, the time that its issuer has named; renew does not "
+            "override that",
+        )
+    elif is_running:
+        result, sentence = "retrying", f"Retrying {words}"
+    else:
+        result, sentence = "renewing", f"Renewing {words}"
+    return Renewal(result, sentence, ca_warning(certificate))
+
+
+def ca_warning(certificate: Json) -> str:
+    """What renewal does to the clients of a CA that gets a new key; empty for all else."""
+    spec, meta = certificate.get("spec") or {}, certificate["metadata"]
+    if not spec.get("isCA") or (spec.get("privateKey") or {}).get("rotationPolicy") == "Never":
+        return ""
+    return (
+        f"certificate {meta['namespace']}/{meta['name']} is a CA and gets a new key: clients that have "
+        "installed it refuse what it signs from now on, until they install the new one; "
+        "spec.privateKey.rotationPolicy: Never keeps it"
+    )
+
+
+def _not_before(certificate: Json, objects: Iterable[Mapping[str, Any]]) -> datetime | None:
+    """The time before which the issuer or its CA accepts nothing; None: it has named none."""
+    now = datetime.now(UTC)
+    record = read_retry(certificate["metadata"].get("annotations") or {})
+    named = [record.not_before] if record is not None else []
+    for item in objects:
+        if (item.get("status") or {}).get("state", "") not in FINAL_STATES:
+            marks = item["metadata"].get("annotations") or {}
+            named.append(parse_moment(marks.get(NOT_BEFORE, "")))
+    return max((moment for moment in named if moment is not None and moment > now), default=None)
 
 
 def _renewal(certificate: Json) -> Json:

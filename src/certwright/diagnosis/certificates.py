@@ -85,8 +85,8 @@ class Diagnosis(msgspec.Struct, frozen=True):
 class Around(msgspec.Struct, frozen=True):
     """The objects related to a certificate. None: does not exist (or, for an issuer of a foreign group, is
     unknown to us). `order` and `challenges` exist with an ACME issuer. `namesake`: if the issuer does not
-    exist, the one of the other kind (`ClusterIssuer` for `Issuer`) with its name. `hidden`: those of `issuer`
-    and `secret` that may not be read, which are None too."""
+    exist, the one of the other kind (`ClusterIssuer` for `Issuer`) with its name. `hidden`: those of
+    `issuer`, `request`, `secret` and `order` that may not be read, which are None too."""
 
     certificate: Json
     issuer: Json | None = None
@@ -283,6 +283,8 @@ def _issuing(around: Around) -> Diagnosis:
     if blocked := _issuer_trouble(around):
         return blocked
     request = around.request
+    if "request" in around.hidden:
+        return Diagnosis("being issued: you may not read its CertificateRequest, which says how far it is")
     if request is None or certificate_revision(request) <= int(_status(around).get("revision") or 0):
         made = "the request" if _status(around).get("nextPrivateKeySecretName") else "the private key"
         why = sentence(str(condition(around.certificate, "Issuing").get("message", "")))

@@ -8,13 +8,22 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from certwright.diagnosis.certificates import OUR_GROUP, SETS_GROUP, Around, certificate_revision, issuer_ref
+from certwright.diagnosis.certificates import (
+    OUR_GROUP,
+    SETS_GROUP,
+    Around,
+    certificate_revision,
+    issuer_ref,
+    member_ref,
+)
 from certwright.kube.api import core, errors
 from certwright.kube.api.kinds import AnyKind, Kind
 from certwright.kube.api.meta import ObjectKey
 from certwright.kube.client.cache import revision_of
+from certwright.kube.client.listing import decode_item
 from certwright.kube.client.rest import Client
 from certwright.resources import names, plain_kinds
+from certwright.resources.request_names import request_names
 
 Json = dict[str, Any]
 _ATTEMPTS = 5
@@ -40,24 +49,36 @@ CHALLENGES = plain_kinds.CHALLENGES
 DELIVERIES = plain_kinds.DELIVERIES
 
 
-async def around(client: Client, certificate: Json) -> Around:
-    """Fetch everything that the diagnosis of `certificate` needs. Without the right to read the issuer or the
-    Secret (the role `view` lacks the latter) they are `hidden`. Raises `ApiError`."""
+OrderNames = Callable[[Json, Json], tuple[str, ...]]
+"""The names of a CertificateRequest's Order, with the ACME issuer of the request, of which at most one
+exists."""
+
+
+async def around(
+    client: Client, certificate: Json, *, most: int = 0, order_names: OrderNames | None = None
+) -> Around:
+    """Fetch everything that the diagnosis of `certificate` needs. What the user may not read is `hidden`: of
+    the issuer, the Secret (which the role `view` cannot read), the request and its order.
+
+    `most`: how many objects of a list are read; 0: all. With `order_names` the order is read by its name.
+    Raises `ApiError`."""
     namespace = certificate["metadata"]["namespace"]
     secret_name = (certificate.get("spec") or {}).get("secretName", "")
     ref = issuer_ref(certificate)
     # One after the other, on one connection: setting up another takes as many round trips, and a handshake.
+    issuer = request = secret = None
     hidden = []
     try:
         issuer = await _issuer(client, ref, namespace)
     except errors.Forbidden:
-        issuer = None
         hidden.append("issuer")
-    request = await _request(client, certificate)
+    try:
+        request = await _request(client, certificate, most)
+    except errors.Forbidden:
+        hidden.append("request")
     try:
         secret = await get_or_none(client, SECRETS, secret_name, namespace)
     except errors.Forbidden:
-        secret = None
         hidden.append("secret")
     is_missing = issuer is None and "issuer" not in hidden
     namesake = await _namesake(client, ref, namespace) if is_missing else None
@@ -65,27 +86,37 @@ async def around(client: Client, certificate: Json) -> Around:
     may_order = ref["group"] == SETS_GROUP or "acme" in ((issuer or {}).get("spec") or {})
     if request is None or not may_order:
         return context
-    orders = await client.list(ORDERS, namespace)
-    challenges = await client.list(CHALLENGES, namespace)
-    order = next(
-        (entry for entry in orders.items if _belongs(entry, request) and not _is_superseded(entry)), None
-    )
-    own = [challenge for challenge in challenges.items if order is not None and _belongs(challenge, order)]
+    try:
+        order = await _order(client, request, issuer, most, order_names)
+        if order is None or (order.get("status") or {}).get("state") == "valid":
+            # Its challenges have been deleted.
+            return replace(context, order=order)
+        challenges = await _listed(client, CHALLENGES, namespace, most)
+    except errors.Forbidden:
+        return replace(context, hidden=(*hidden, "order"))
+    own = [challenge for challenge in challenges if _belongs(challenge, order)]
     return replace(context, order=order, challenges=tuple(own))
 
 
-async def _request(client: Client, certificate: Json) -> Json | None:
+async def _listed(client: Client, kind: Kind[Json], namespace: str, most: int) -> list[Json]:
+    if not most:
+        return (await client.list(kind, namespace)).items
+    page = await client.list_page(kind, namespace, limit=most)
+    return [decode_item(kind, raw) for raw in page.items]
+
+
+async def _request(client: Client, certificate: Json, most: int) -> Json | None:
     """The certificate's request of the highest revision: by the names that controllers give them, so that the
-    requests of others need not be read; where there is none of these names, by all of the namespace."""
+    requests of others need not be read; where there is none of these names, from a list."""
     named = await requests_by_name(client, certificate, 2)
     if named:
         return named[0]
-    listed = await client.list(REQUESTS, certificate["metadata"]["namespace"])
-    return current_request(certificate, listed.items)
+    listed = await _listed(client, REQUESTS, certificate["metadata"]["namespace"], most)
+    return current_request(certificate, listed)
 
 
 async def requests_by_name(client: Client, certificate: Json, most: int) -> list[Json]:
-    """The certificate's requests that are named `<certificate>-<revision>`, newest first, up to `most`
+    """The certificate's requests with the names that controllers give them, newest first, up to `most`
     revisions back. Raises `ApiError`.
 
     Source: cert-manager's feature gate StableCertificateRequestName.
@@ -94,10 +125,30 @@ async def requests_by_name(client: Client, certificate: Json, most: int) -> list
     following = int(status.get("revision") or 0) + 1
     found = []
     for revision in range(following, max(following - most, 0), -1):
-        request = await get_or_none(client, REQUESTS, f"{meta['name']}-{revision}", meta["namespace"])
-        if request is not None and _belongs(request, certificate):
-            found.append(request)
+        for name in request_names(meta["name"], meta.get("uid", ""), revision):
+            request = await get_or_none(client, REQUESTS, name, meta["namespace"])
+            if request is not None and _belongs(request, certificate):
+                found.append(request)
+            if request is None or found[-1:] == [request]:
+                # Only where another owner has the first name, controllers take the second.
+                break
     return found
+
+
+async def _order(
+    client: Client, request: Json, issuer: Json | None, most: int, order_names: OrderNames | None
+) -> Json | None:
+    """The request's order that is not superseded."""
+    namespace = request["metadata"]["namespace"]
+    if order_names is not None:
+        member = member_ref(request)
+        signer = await _issuer(client, member, namespace) if member else issuer
+        for name in order_names(request, signer or {}):
+            order = await get_or_none(client, ORDERS, name, namespace)
+            if order is not None and _belongs(order, request) and not _is_superseded(order):
+                return order
+    orders = await _listed(client, ORDERS, namespace, most)
+    return next((order for order in orders if _belongs(order, request) and not _is_superseded(order)), None)
 
 
 def of_the_other_kind(ref: Mapping[str, str]) -> dict[str, str]:

@@ -15,7 +15,6 @@ from typing import Annotated, Final, NamedTuple
 from msgspec import field
 
 from certwright.kube.api.meta import Condition, ObjectMeta, Struct, doc
-from certwright.kube.api.naming import bounded_name
 from certwright.kube.util.durations import parse_duration
 from certwright.resources.certificate import DEFAULT_DURATION, KEY_USAGES
 from certwright.resources.names import GROUP, PRIVATE_KEY_SECRET_NAME, VENAFI_CUSTOM_FIELDS, VENAFI_PICKUP_ID
@@ -172,16 +171,3 @@ def is_open(request: CertificateSigningRequest) -> bool:
     """Whether the request is still pending."""
     status = request.status
     return not (status.certificate or status.has(DENIED) or status.has(FAILED))
-
-
-_LONGEST_NAME: Final = 253
-
-
-def request_names(certificate: str, uid: str, revision: int) -> tuple[str, str]:
-    """The names of a Certificate's request for that revision: `<certificate>-<revision>`, and where a request
-    of another owner has that name, one with a part of the Certificate's UID too."""
-    first, second = f"-{revision}", f"-{revision}-{uid[:8]}"
-    return (
-        bounded_name(certificate, limit=_LONGEST_NAME - len(first)) + first,
-        bounded_name(certificate, limit=_LONGEST_NAME - len(second)) + second,
-    )

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 import click
@@ -24,15 +23,12 @@ from certwright.cli.options import (
     selector_option,
 )
 from certwright.cli.resource_args import Target, not_found
-from certwright.diagnosis.actions import mark_for_renewal
-from certwright.diagnosis.certificates import is_true
+from certwright.diagnosis.actions import renew
 from certwright.diagnosis.related import CERTIFICATES, CHALLENGES, ORDERS
 from certwright.diagnosis.words import count
 from certwright.kube.api import errors
 from certwright.kube.api.meta import ObjectKey
-from certwright.resources.names import CERTIFICATE_NAME, NOT_BEFORE
-from certwright.resources.reasons import FINAL_STATES
-from certwright.resources.retry import parse_moment, read_retry, rfc3339
+from certwright.resources.names import CERTIFICATE_NAME
 
 Json = dict[str, Any]
 _SHOWN = 5
@@ -139,39 +135,20 @@ class _Renewer:
         words = f"certificate {namespace}/{name}"
         try:
             key = ObjectKey(namespace, name)
-            certificate = await mark_for_renewal(self._here.client, key, listed)
-            # A running issuance may be in a backoff: the mark ends that too.
-            waits = is_true(certificate, "Issuing")
-            not_before = await self._not_before(certificate) if waits else None
+            done = await renew(self._here.client, key, self._waits, listed)
         except errors.NotFound as error:
             target = Target(CERTIFICATES, namespace, (name,))
             missing = await not_found(self._here.client, error, target)
             return _Outcome("failed", [(report_error, missing)])
         except errors.ApiError as error:
             return _Outcome("failed", [(report_error, f"{words}: {error}")])
-        outcome = _Outcome("renewing", [(echo, f"Renewing {words}")])
-        if not_before is not None:
-            sentence = (
-                f"{words} waits until {rfc3339(not_before)}, the time that its issuer has named; renew does "
-                "not override that"
-            )
-            outcome = _Outcome("waiting", [(report_warning, sentence)])
-        elif waits:
-            outcome = _Outcome("retrying", [(echo, f"Retrying {words}")])
-        spec = certificate.get("spec") or {}
-        if spec.get("isCA") and (spec.get("privateKey") or {}).get("rotationPolicy") != "Never":
-            sentence = (
-                f"{words} is a CA and gets a new key: clients that have installed it refuse what it signs "
-                "from now on, until they install the new one; spec.privateKey.rotationPolicy: Never keeps it"
-            )
-            outcome.sentences.append((report_warning, sentence))
-        return outcome
+        report = report_warning if done.result == "waiting" else echo
+        warnings = [(report_warning, done.warning)] if done.warning else []
+        return _Outcome(done.result, [(report, done.sentence), *warnings])
 
-    async def _not_before(self, certificate: Json) -> datetime | None:
-        """The time before which the issuer or its CA accepts nothing; None: it has named none."""
-        meta, now = certificate["metadata"], datetime.now(UTC)
-        record = read_retry(meta.get("annotations") or {})
-        named = [record.not_before] if record is not None else []
+    async def _waits(self, certificate: Json) -> list[Json]:
+        """The Orders of the Certificate, and their Challenges."""
+        meta = certificate["metadata"]
         # Once for all Certificates of a namespace.
         if (listing := self._acme.get(meta["namespace"])) is None:
             listing = asyncio.create_task(self._orders(meta["namespace"]))
@@ -183,16 +160,11 @@ class _Renewer:
             if (order["metadata"].get("annotations") or {}).get(CERTIFICATE_NAME) == meta["name"]
         ]
         owners = {order["metadata"]["uid"] for order in orders}
-        challenges = [
+        return orders + [
             challenge
             for challenge in challenges
             if any(owner["uid"] in owners for owner in challenge["metadata"].get("ownerReferences") or ())
         ]
-        for item in (*orders, *challenges):
-            if (item.get("status") or {}).get("state", "") not in FINAL_STATES:
-                marks = item["metadata"].get("annotations") or {}
-                named.append(parse_moment(marks.get(NOT_BEFORE, "")))
-        return max((moment for moment in named if moment is not None and moment > now), default=None)
 
     async def _orders(self, namespace: str) -> tuple[list[Json], list[Json]]:
         """The Orders and Challenges; none without ACME, or without the right to read them."""

@@ -24,7 +24,8 @@ from certwright.pki.certificates import CertificateFacts, certificate_id
 from certwright.pki.errors import PkiError
 from certwright.resources import names, reasons
 from certwright.resources.issuer import write_member
-from certwright.resources.request import CertificateRequest, CertificateRequestSpec, request_names
+from certwright.resources.request import CertificateRequest, CertificateRequestSpec
+from certwright.resources.request_names import request_names
 from certwright.resources.table import CERTIFICATES
 
 
