@@ -40,7 +40,7 @@ async def test_the_page_shows_state_chain_history_content_and_events(issued: Wor
         "Issued",
         facts.fingerprint.hex(":").upper(),
         "web.example.com",
-        "server auth, client auth" if False else "digital signature",
+        "digital signature",
         "certwright renew web -n default",
         "apiVersion: cert-manager.io/v1",
     )

@@ -12,7 +12,7 @@ import logging
 import re
 from collections.abc import Mapping
 from typing import Any, Final
-from urllib.parse import parse_qsl, unquote
+from urllib.parse import parse_qsl, unquote, urlencode
 
 import msgspec
 import yaml
