@@ -8,7 +8,7 @@ import ipaddress
 import logging
 import re
 import ssl
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -79,10 +79,12 @@ class RunningServer:
         users: StaticUsers,
         in_use: _InUse,
         closers: Closers,
-        make_link: Callable[[], str],
+        front: Front,
+        token: str,
     ) -> None:
         self._api = api
-        self._make_link = make_link
+        self._front = front
+        self._token = token
         self._in_use = in_use
         self._users = users
         self._closers = closers
@@ -104,7 +106,7 @@ class RunningServer:
 
     def dashboard_link(self) -> str:
         """A one-time link to the dashboard for the administrator; empty without a dashboard."""
-        return "" if self.options.dashboard == "off" else f"{self.address}{self._make_link()}"
+        return "" if self.options.dashboard == "off" else f"{self.address}{self._front.link(self._token)}"
 
     def serve(self, serving: Serving, port: int) -> None:
         """Renew the certificate of the front end for as long as the daemon runs."""
@@ -139,6 +141,7 @@ class RunningServer:
             raise StartError(str(error)) from error
         if options.in_flight != before.in_flight:
             self._api.use_limits(options.in_flight)
+        await self._front.reload()
         if self.controllers is not None and settings is not None and await self.controllers.reload(settings):
             release_what_is_gone()
             self.watch_over(self._keep_caches(), name="caches")
@@ -218,12 +221,12 @@ async def _start_server(options: ServeOptions, clock: Clock, closers: Closers) -
         await api.start(custom_resource_definitions(), collects_garbage=False)
     except (StoreError, ApiError) as error:
         raise StartError(str(error)) from error
-    front = Front(api, options, clock, system=ADMIN, seal_key=_secret_bytes(own.signing_key))
+    front = Front(api, lambda: in_use.options, clock, system=ADMIN, seal_key=_secret_bytes(own.signing_key))
     closers.add(front.close)
     face = await opening.listen(front.handle, options, identity)
     closers.add(face.close)
     await api.publish(host=options.host, port=face.port)
-    server = RunningServer(api, users, in_use, closers, lambda: front.link(own.token))
+    server = RunningServer(api, users, in_use, closers, front, own.token)
     api.use_front_proxy(identity.front_proxy, certificates_in(options.client_ca_file or identity.ca_path))
     server.serve(Serving(api, face, identity, in_use, clock), face.port)
     if isinstance(store, Shared):

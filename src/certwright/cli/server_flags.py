@@ -227,6 +227,7 @@ class ServerFlags:
         "The pages at /ui/: on, read-only (they change nothing), or off.",
         type=click.Choice(["on", "read-only", "off"]),
         default="on",
+        reloads=True,
         section="Users",
         often=True,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
 import msgspec
@@ -26,6 +27,17 @@ class Access(Protocol):
         Raises
         `errors.Unauthorized`, or another `ApiError` where the API cannot be asked."""
 
+    def flow(self, identity: Identity) -> str:
+        """The name under which the user's pages are counted."""
+
+    def turn(self, identity: Identity) -> AbstractAsyncContextManager[None]:
+        """Wait until a page of the user may be computed: the requests within are the API's, and wait for
+        nothing else. Raises `TooManyRequests`."""
+
+    def attempt(self, request: Request) -> AbstractAsyncContextManager[None]:
+        """Wait until a log-in may be tried; after an exception, the next one of the address waits longer.
+        Raises `TooManyRequests`."""
+
     def client(self, credential: Credential, identity: Identity) -> Client:
         """A client of the API with the user's own rights."""
 
@@ -38,8 +50,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of the dashboard. `read_only`: no page changes anything. `namespace`: that of the controllers,
     empty for all. `command`: how the commands on the pages begin. `seal_key`: from which the key of session
     cookies is derived, shared by all servers of one store. `revoke`: has a CA revoke a certificate; None: the
-    process cannot. `scan` and `files`: hosts and files whose certificates
-    are shown beside (as in `certwright expiring`)."""
+    process cannot. `scan` and `files`: hosts and files whose certificates are shown beside (as in `certwright
+    expiring`). `how_to_log_in`: a sentence of the log-in page; empty: where a link is made."""
 
     seal_key: bytes
     read_only: bool = False
@@ -47,4 +59,5 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     command: str = "certwright"
     scan: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
+    how_to_log_in: str = ""
     revoke: Callable[[Client, str, str, str], Awaitable[str]] | None = None

@@ -17,15 +17,19 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from certwright.dashboard.visit import View, Visit
-from certwright.kube.api.errors import ApiError, NotFound, Unauthorized
+from certwright.kube.api.errors import ApiError, NotFound, TooManyRequests, Unauthorized
 from certwright.kube.util.clock import Clock
 from certwright.kube.util.encoding import one_line
 from certwright.kube.util.http_messages import Response
 
+CONTENT_TYPE: Final = "text/event-stream"
 _SHARE: Final = 0.02
 """The share of a processor that one stream may use for rendering."""
 _GATHER_S: Final = 0.05
 """How long changes are gathered before the page is rendered."""
+_AGAIN_S: Final = 1.0
+_LONGEST_S: Final = 1800.0
+"""After which the browser asks again, for a new cookie of its session, which is not idle."""
 _CHECK_S: Final = 15.0
 """The longest time between two renderings, each of which checks the user's credential, too."""
 
@@ -50,11 +54,11 @@ async def stream(site: Renderer, visit: Visit) -> Response:
     path, _, query = visit.query.get("at", "").partition("?")
     if path == "live":
         raise NotFound("there is no such page")
-    visit = replace(visit, path=path, query=dict(parse_qsl(query, keep_blank_values=True, max_num_fields=50)))
+    visit = replace(visit, path=path, query=dict(parse_qsl(query, keep_blank_values=True)))
     view = await site.view(visit)
     if not isinstance(view, View) or not view.live:
         raise NotFound("this page does not change")
-    headers = {"content-type": "text/event-stream", "x-accel-buffering": "no"}
+    headers = {"content-type": CONTENT_TYPE, "x-accel-buffering": "no"}
     return Response(200, headers, stream=_follow(site, visit, view.details))
 
 
@@ -64,9 +68,10 @@ async def _follow(site: Renderer, visit: Visit, details: str) -> AsyncIterator[b
     forget = [visit.index.observe(changed.set)]
     if details:
         forget.append(visit.index.observe_details(details, changed.set))
-    yield b"retry: 3000\n\n"
+    end = site.clock.monotonic() + _LONGEST_S
     try:
-        while True:
+        yield b"retry: 3000\n\n"
+        while site.clock.monotonic() < end:
             changed.clear()
             begun = site.clock.monotonic()
             try:
@@ -75,6 +80,10 @@ async def _follow(site: Renderer, visit: Visit, details: str) -> AsyncIterator[b
                 view = await site.view(visit)
                 assert isinstance(view, View)
                 blocks = site.blocks(visit, view)
+            except TooManyRequests:
+                await asyncio.sleep(_AGAIN_S)
+                changed.set()
+                continue
             except ApiError as error:
                 why = "the session has ended" if isinstance(error, Unauthorized) else one_line(str(error))
                 yield f"event: end\ndata: Not live: {why}.\n\n".encode()

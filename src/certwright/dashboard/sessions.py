@@ -2,7 +2,8 @@
 
 A session is a cookie that contains the user's credential, encrypted with a key of the server: nothing is kept
 for it, any server of the store accepts it, and it is only as good as the credential, which is checked with
-each request. Source: OWASP, "Session Management Cheat Sheet" and "Cross-Site Request Forgery Prevention".
+each request. It ends `IDLE` after the last page, and `LIFETIME` after the log-in. Source: OWASP,
+"Session Management Cheat Sheet" and "Cross-Site Request Forgery Prevention".
 """
 
 from __future__ import annotations
@@ -22,15 +23,21 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from certwright.dashboard.access import Credential
 from certwright.kube.util.clock import Clock
 
-COOKIE: Final = "certwright-session"
+COOKIE: Final = "__Secure-certwright"
+"""Browsers accept this prefix over TLS only (RFC 6265bis §4.1.3.1): no page without TLS plants a session."""
 LIFETIME: Final = timedelta(hours=8)
 """How long a session lasts, however often it is used; its credential may end earlier."""
+IDLE: Final = timedelta(hours=1)
+"""How long a session lasts without a page of it: an open page that is visible counts."""
+RENEWAL: Final = timedelta(minutes=5)
+"""How often a session that is used gets a new cookie."""
 LINK_LIFETIME: Final = timedelta(minutes=15)
 """How long a one-time link can be used."""
 _LONGEST_COOKIE: Final = 3800
 """Bytes. Browsers keep some 4,096 of a cookie with its name and attributes (RFC 6265 §6.1)."""
-_MOST_LINKS: Final = 64
-_MOST_ENDED: Final = 4096
+_MOST_LINKS: Final = 1024
+_MOST_LINKS_OF_ONE: Final = 8
+_MOST_ENDED: Final = 65_536
 
 
 class TooLong(ValueError):
@@ -38,10 +45,11 @@ class TooLong(ValueError):
 
 
 class Session(msgspec.Struct, frozen=True):
-    """What a cookie contains. `id` identifies the session, `end` is in Unix time."""
+    """What a cookie contains. `id` identifies the session, `end` and `idle_end` are in Unix time."""
 
     id: str
     end: float
+    idle_end: float
     token: str
     certificate: bytes
 
@@ -63,8 +71,20 @@ class Sessions:
 
     def begin(self, credential: Credential) -> str:
         """The value of the cookie of a new session. Raises `TooLong`."""
-        end = (self._clock.now() + LIFETIME).timestamp()
-        session = Session(secrets.token_urlsafe(12), end, credential.token, credential.certificate)
+        now = self._clock.now()
+        end, idle_end = (now + LIFETIME).timestamp(), (now + IDLE).timestamp()
+        return self._seal(
+            Session(secrets.token_urlsafe(12), end, idle_end, credential.token, credential.certificate)
+        )
+
+    def renewed(self, session: Session) -> str:
+        """The value of another cookie of a session that is being used; empty while the present one is new."""
+        idle_end = (self._clock.now() + IDLE).timestamp()
+        if idle_end - session.idle_end < RENEWAL.total_seconds():
+            return ""
+        return self._seal(msgspec.structs.replace(session, idle_end=idle_end))
+
+    def _seal(self, session: Session) -> str:
         nonce = secrets.token_bytes(12)
         sealed = self._aead.encrypt(nonce, zlib.compress(msgspec.msgpack.encode(session), 9), b"session")
         value = base64.urlsafe_b64encode(nonce + sealed).rstrip(b"=").decode()
@@ -80,19 +100,21 @@ class Sessions:
             session = msgspec.msgpack.decode(zlib.decompress(opened), type=Session)
         except (ValueError, InvalidTag, zlib.error, msgspec.MsgspecError):
             return None
-        return session if self.is_valid(session) else None
+        is_idle = session.idle_end <= self._clock.now().timestamp()
+        return session if self.is_valid(session) and not is_idle else None
 
     def is_valid(self, session: Session) -> bool:
-        """Whether the session has not ended."""
+        """Whether the session has not ended: a page that stays open is not idle."""
         return session.end > self._clock.now().timestamp() and session.id not in self._ended
 
     def end(self, session: Session) -> None:
-        """Accept the session's cookie no more."""
+        """Accept the session's cookies no more."""
         now = self._clock.now().timestamp()
         self._ended = {name: end for name, end in self._ended.items() if end > now}
         while len(self._ended) >= _MOST_ENDED:
             del self._ended[next(iter(self._ended))]
-        self._ended[session.id] = session.end
+        # No cookie of it is valid longer: an ended session gets no others.
+        self._ended[session.id] = min(session.end, now + IDLE.total_seconds())
 
     def form_token(self, session: Session) -> str:
         """The token that forms of the session carry."""
@@ -114,6 +136,9 @@ class Sessions:
         """A code that begins one session of that user, once, within `LINK_LIFETIME`."""
         now = self._clock.now()
         self._links = {key: entry for key, entry in self._links.items() if entry[0] > now}
+        same = [key for key, entry in self._links.items() if entry[1] == credential]
+        for key in same[: max(0, len(same) + 1 - _MOST_LINKS_OF_ONE)]:
+            del self._links[key]
         while len(self._links) >= _MOST_LINKS:
             del self._links[next(iter(self._links))]
         code = secrets.token_urlsafe(24)

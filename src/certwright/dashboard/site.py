@@ -7,15 +7,15 @@ Response Headers Cheat Sheet".
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import re
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, Final
-from urllib.parse import parse_qsl, unquote, urlencode
+from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 import msgspec
-import yaml
+from msgspec.structs import replace
 
 from certwright.dashboard import live, routes
 from certwright.dashboard.access import Access, Credential, Options
@@ -23,11 +23,22 @@ from certwright.dashboard.elsewhere_sources import Elsewhere
 from certwright.dashboard.index import Index
 from certwright.dashboard.log_lines import LogLines
 from certwright.dashboard.rendering import environment, static_response
-from certwright.dashboard.sessions import COOKIE, LIFETIME, Session, Sessions, TooLong
+from certwright.dashboard.sessions import COOKIE, LIFETIME, Session, Sessions
 from certwright.dashboard.visit import Scopes, Tools, View, Visit
-from certwright.kube.api.errors import ApiError, Forbidden, NotFound, Unauthorized
+from certwright.kube.api.errors import (
+    ApiError,
+    BadRequest,
+    Details,
+    Forbidden,
+    NotFound,
+    TooLarge,
+    TooManyRequests,
+    Unauthorized,
+    Unreachable,
+)
+from certwright.kube.api.manifests import read_value
 from certwright.kube.util.clock import Clock
-from certwright.kube.util.http_messages import Request, Response
+from certwright.kube.util.http_messages import Request, Response, close_stream
 
 ROOT: Final = "/ui/"
 HEADERS: Final = {
@@ -44,8 +55,11 @@ HEADERS: Final = {
 }
 _HTML: Final = "text/html; charset=utf-8"
 _LARGEST_FORM: Final = 64 * 1024
-_AT_A_TIME: Final = 4
-"""Pages of one user that are computed at the same time; further ones wait."""
+_LARGEST_KUBECONFIG: Final = 32 * 1024
+_MOST_FIELDS: Final = 50
+_MOST_STREAMS_OF_ONE: Final = 20
+_MOST_STREAMS: Final = 400
+"""Pages that are open and visible."""
 
 _log = logging.getLogger(__name__)
 
@@ -64,7 +78,8 @@ class Site:
         self._tools = Tools(
             lambda: self.index, Scopes(clock), LogLines(), options, Elsewhere(options.scan, options.files)
         )
-        self._turns: dict[str, asyncio.Semaphore] = {}
+        self._streams: Counter[str] = Counter()
+        self._is_closed = False
 
     @property
     def index(self) -> Index:
@@ -73,8 +88,13 @@ class Site:
             self._index = Index(self._access.system, self.clock, namespace=self.options.namespace)
         return self._index
 
+    def use(self, *, read_only: bool) -> None:
+        """Change a setting while pages are open."""
+        self.options = self._tools.options = replace(self.options, read_only=read_only)
+
     async def close(self) -> None:
-        """Stop following the API."""
+        """Stop following the API; open streams end."""
+        self._is_closed = True
         self._tools.log.close()
         if self._index is not None:
             await self._index.close()
@@ -85,6 +105,10 @@ class Site:
             response = await self._answer(request)
         except ApiError as error:
             response = self._error(request, error.http_status, str(error))
+            if error.details is not None and error.details.retry_after_seconds:
+                response.headers["retry-after"] = str(error.details.retry_after_seconds)
+        except Unreachable as error:
+            response = self._error(request, 503, f"the API cannot be reached: {error}")
         except Exception:
             _log.exception("%s %s failed", request.method, request.target.partition("?")[0])
             response = self._error(request, 500, "the page could not be made; the server's log says why")
@@ -96,34 +120,59 @@ class Site:
         if path == ROOT.rstrip("/"):
             return _redirect("ui/", 308)
         path = path.removeprefix(ROOT)
-        if request.method not in ("GET", "HEAD", "POST"):
-            return self._error(request, 405, f"{request.method} is not supported here")
-        if path.startswith("static/"):
-            return static_response(path.removeprefix("static/"))
         is_post = request.method == "POST"
-        if is_post and request.headers.get("sec-fetch-site", "none") not in ("same-origin", "none"):
+        if path.startswith("static/") and request.method in _READING:
+            return static_response(path.removeprefix("static/"))
+        if is_post and _is_from_elsewhere(request):
             return self._error(request, 403, "the form was sent by another site")
-        fields = dict(parse_qsl(query, keep_blank_values=True, max_num_fields=50))
+        fields, form = _fields(query), _form(request) if is_post else {}
         said = fields.pop("said", ""), fields.pop("seal", "")
-        form = _form(request) if is_post else {}
-        if path == "login":
-            return await (self._log_in(request, form) if is_post else self._show_login(fields))
+        if path == "login" and (is_post or request.method in _READING):
+            return await (self._log_in(request, form) if is_post else self._show_login(request, fields))
         try:
             visit = await self._visit(request, path, fields, form)
             if visit.session is not None and self.sessions.is_notice(visit.session, *said):
                 visit.notice = said[0]
         except Unauthorized:
-            if "authorization" in request.headers or is_post or path in ("status.json", "live"):
-                return self._error(request, 401, "the token is not valid (any more)")
-            return _redirect(f"{'../' * path.count('/')}login", 302)
+            return self._unauthorized(request, path, query)
         if is_post:
             return await self._act(request, visit)
-        return await self._show(visit)
+        if request.method not in _READING:
+            response = self._error(request, 405, f"{request.method} is not supported here")
+            response.headers["allow"] = "GET, HEAD, POST"
+            return response
+        return await self._show(request, visit)
+
+    def _unauthorized(self, request: Request, path: str, query: str) -> Response:
+        is_for_programs = path in ("status.json", "live") or "authorization" in request.headers
+        if request.method not in _READING or is_for_programs:
+            response = self._error(request, 401, "the token is not valid (any more): log in first")
+            response.headers["www-authenticate"] = "Bearer"
+            return response
+        if _is_first_arrival(request):
+            # A browser that comes from another site leaves the cookie out, with SameSite=Strict, and sends it
+            # when a page of this site leads on. The address is relative: it never leads to another site.
+            address = f"./{path.rpartition('/')[2]}" + (f"?{query}" if query else "")
+            page = environment().get_template("arrival.html").render(address=_quoted(address))
+            return Response(200, {"content-type": _HTML}, page.encode())
+        wanted = self._page_named(f"{path}?{query}" if query else path)
+        back = "../" * path.count("/")
+        return _redirect(f"{back}login{'?' + urlencode({'next': wanted}) if wanted else ''}", 302)
+
+    def _page_named(self, text: str) -> str:
+        """The path below /ui/ and the query of a page that exists; empty for anything else."""
+        path, _, query = text.partition("?")
+        is_page = any(pattern.fullmatch(path) for pattern in self._views) and path != "status.json"
+        if not is_page or {".", ".."} & {unquote(part) for part in path.split("/")}:
+            return ""
+        return _quoted(f"{path}?{query}" if query else path)
 
     async def _visit(
         self, request: Request, path: str, query: Mapping[str, str], form: Mapping[str, str]
     ) -> Visit:
         """The visit of the authenticated user. Raises `Unauthorized`."""
+        if any(name.startswith("impersonate-") for name in request.headers):
+            raise Forbidden("the dashboard shows what the user of the token may see, and impersonates nobody")
         session, credential = self._credential(request)
         identity = await self._access.identify(credential, request)
         client = self._access.client(credential, identity)
@@ -141,7 +190,7 @@ class Site:
 
     async def identify_again(self, visit: Visit) -> None:
         """Check that the session of the visit has not ended since. Raises `ApiError`."""
-        if visit.session is not None and not self.sessions.is_valid(visit.session):
+        if self._is_closed or (visit.session is not None and not self.sessions.is_valid(visit.session)):
             raise Unauthorized("the session has ended")
         visit.identity = await self._access.identify(visit.credential)
 
@@ -154,23 +203,51 @@ class Site:
             return session, session.credential
         return None, Credential(certificate=request.peer_certificate or b"")
 
-    async def _show(self, visit: Visit) -> Response:
+    async def _show(self, request: Request, visit: Visit) -> Response:
         if visit.path == "live":
-            return await live.stream(self, visit)
-        turn = self._turns.setdefault(visit.identity.name, asyncio.Semaphore(_AT_A_TIME))
-        async with turn:
+            if request.method == "HEAD":
+                return Response(200, {"content-type": live.CONTENT_TYPE})
+            response = await live.stream(self, visit)
+            assert response.stream is not None
+            response.stream = self._counted(self._access.flow(visit.identity), response.stream)
+        else:
             view = await self.view(visit)
-        if isinstance(view, Response):
-            return view
-        body = self.render(visit, view).encode()
-        return Response(view.status, {"content-type": _HTML}, body)
+            if isinstance(view, Response):
+                return view
+            body = self.render(visit, view).encode()
+            response = Response(view.status, {"content-type": _HTML}, body)
+        # A cookie of a deeper path would be for that path only.
+        if (
+            visit.session is not None
+            and "/" not in visit.path
+            and (value := self.sessions.renewed(visit.session))
+        ):
+            response.headers["set-cookie"] = _cookie_field(value, visit.session.end - visit.now.timestamp())
+        return response
+
+    def _counted(self, flow: str, stream: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        """The stream, which counts until it is closed. Raises `TooManyRequests`."""
+        if self._streams[flow] >= _MOST_STREAMS_OF_ONE or self._streams.total() >= _MOST_STREAMS:
+            raise TooManyRequests(
+                "too many pages are open: this one does not follow changes",
+                details=Details(retry_after_seconds=60),
+            )
+        self._streams[flow] += 1
+
+        def forget() -> None:
+            self._streams[flow] -= 1
+            if not self._streams[flow]:
+                del self._streams[flow]
+
+        return _Counted(stream, forget)
 
     async def view(self, visit: Visit) -> View | Response:
         """What the page of the visit shows. Raises `ApiError`."""
         for pattern, view in self._views.items():
             if (match := pattern.fullmatch(visit.path)) is not None:
                 visit.arguments = tuple(unquote(group) for group in match.groups())
-                return await view(visit)
+                async with self._access.turn(visit.identity):
+                    return await view(visit)
         raise NotFound("there is no such page")
 
     def render(self, visit: Visit, view: View) -> str:
@@ -216,7 +293,7 @@ class Site:
             return self._error(request, 403, "the form is not of this session: load the page again")
         if visit.path == "logout":
             self.sessions.end(visit.session)
-            return _redirect("login", cookie=f"{COOKIE}=; Max-Age=0; {_ATTRIBUTES}")
+            return _redirect("login", cookie=_cookie_field("", 0))
         if self.options.read_only:
             return self._error(request, 403, "this dashboard changes nothing (--dashboard=read-only)")
         for pattern, act in self._acts.items():
@@ -229,34 +306,47 @@ class Site:
                 return _redirect(f"{visit.root}{done.path}?{said}")
         raise NotFound("there is no such form")
 
-    async def _show_login(self, query: Mapping[str, str], problem: str = "") -> Response:
-        if code := query.get("code", ""):
-            if (credential := self.sessions.use_link(code)) is not None:
-                return self._begin(credential)
-            problem = (
-                f"this link has been used, or is too old; `{self.options.command} dashboard` makes another"
-            )
-        context = {"problem": problem, "root": "./", "command": self.options.command}
+    async def _show_login(self, request: Request, query: Mapping[str, str], problem: str = "") -> Response:
+        code, wanted = query.get("code", ""), self._page_named(query.get("next", ""))
+        # Followed from another site (a mail, a chat), it asks first: no other site can log a user in, and
+        # programs that look at links do not use it up.
+        if code and request.method == "GET" and not _is_from_elsewhere(request):
+            return await self._log_in(request, {"code": code, "next": wanted})
+        context = {
+            "problem": problem,
+            "root": "./",
+            "how": self.options.how_to_log_in
+            or f"On the server, `{self.options.command} dashboard` makes a link that logs you in.",
+            "code": code,
+            "next": wanted,
+        }
         page = environment().get_template("login.html").render(context)
         return Response(401 if problem else 200, {"content-type": _HTML}, page.encode())
 
     async def _log_in(self, request: Request, form: Mapping[str, str]) -> Response:
+        """Begin a session with the token, kubeconfig or code of the form."""
+        wanted = {"next": form.get("next", "")}
         try:
-            credential = Credential(_token_in(form.get("credential", "")))
-            await self._access.identify(credential, request)
-            return self._begin(credential)
+            async with self._access.attempt(request):
+                credential = self._offered(form)
+                await self._access.identify(credential, request)
+                value = self.sessions.begin(credential)
         except Unauthorized:
-            return await self._show_login({}, "the server does not accept this token")
+            return await self._show_login(request, wanted, "the server does not accept this token")
         except ValueError as error:
-            return await self._show_login({}, str(error))
+            return await self._show_login(request, wanted, str(error))
+        where = f"./{self._page_named(wanted['next'])}"
+        return _redirect(where, cookie=_cookie_field(value, LIFETIME.total_seconds()))
 
-    def _begin(self, credential: Credential) -> Response:
-        try:
-            value = self.sessions.begin(credential)
-        except TooLong as error:
-            raise Forbidden(str(error)) from error
-        age = int(LIFETIME.total_seconds())
-        return _redirect("./", cookie=f"{COOKIE}={value}; Max-Age={age}; {_ATTRIBUTES}")
+    def _offered(self, form: Mapping[str, str]) -> Credential:
+        """The credential of a form. Raises `ValueError` with a sentence."""
+        if code := form.get("code", ""):
+            if (credential := self.sessions.use_link(code)) is not None:
+                return credential
+            raise ValueError(
+                f"this link has been used, or is too old; `{self.options.command} dashboard` makes another"
+            )
+        return Credential(_token_in(form.get("credential", "")))
 
     def _error(self, request: Request, status: int, sentence: str) -> Response:
         if "text/html" not in request.headers.get("accept", ""):
@@ -271,42 +361,104 @@ class Site:
         )
 
 
-# No Path: the browser takes the folder of the page, also below the prefix of a proxy.
-_ATTRIBUTES: Final = "Secure; HttpOnly; SameSite=Strict"
+_READING: Final = ("GET", "HEAD")
+# Of RFC 3986, without what begins another part of an address or ends a header field.
+_IN_ADDRESSES: Final = "/?=&%#~-._:@!$()*+,;"
+
+
+class _Counted:
+    """The chunks of a stream; `ended` is called once."""
+
+    def __init__(self, chunks: AsyncIterator[bytes], ended: Callable[[], None]) -> None:
+        self._chunks = chunks
+        self._ended: Callable[[], None] | None = ended
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self
+
+    async def __anext__(self) -> bytes:
+        return await anext(self._chunks)
+
+    async def aclose(self) -> None:
+        """Stop; idempotent."""
+        if self._ended is not None:
+            self._ended()
+            self._ended = None
+        await close_stream(self._chunks)
+
+
+def _cookie_field(value: str, age_s: float) -> str:
+    # No Path: the browser takes the folder of the page, also below the prefix of a proxy.
+    return f"{COOKIE}={value}; Max-Age={int(age_s)}; Secure; HttpOnly; SameSite=Strict"
 
 
 def _redirect(location: str, status: int = 303, *, cookie: str = "") -> Response:
-    fields = {"location": location, "content-length": "0"}
+    fields = {"location": _quoted(location), "content-length": "0"}
     return Response(status, fields | ({"set-cookie": cookie} if cookie else {}))
 
 
+def _quoted(address: str) -> str:
+    return quote(address, safe=_IN_ADDRESSES)
+
+
 def _cookie(request: Request) -> str:
-    for part in re.split(r"[;\n]", request.headers.get("cookie", "")):
+    for part in re.split(r"[;,\n]", request.headers.get("cookie", "")):
         name, _, value = part.strip().partition("=")
         if name == COOKIE:
             return value
     return ""
 
 
+def _is_from_elsewhere(request: Request) -> bool:
+    """Whether a page of another site has sent the request. Source: W3C, "Fetch Metadata Request Headers"; for
+    browsers without it, RFC 6454 §7."""
+    site, origin = request.headers.get("sec-fetch-site", ""), request.headers.get("origin", "")
+    if site:
+        return site not in ("same-origin", "none")
+    hosts = {request.headers.get(name, "").strip() for name in ("host", "x-forwarded-host")}
+    return bool(origin) and urlsplit(origin).netloc not in hosts - {""}
+
+
+def _is_first_arrival(request: Request) -> bool:
+    """Whether a browser opens a page by a link on another site, without the cookie of a session."""
+    fetch = {name: request.headers.get(f"sec-fetch-{name}", "") for name in ("site", "mode", "dest")}
+    is_navigation = fetch == {"site": "cross-site", "mode": "navigate", "dest": "document"}
+    return is_navigation and request.method == "GET" and not _cookie(request)
+
+
+def _fields(text: str) -> dict[str, str]:
+    """Fields of a query or a form. Raises `BadRequest`."""
+    try:
+        return dict(parse_qsl(text, keep_blank_values=True, max_num_fields=_MOST_FIELDS))
+    except ValueError:
+        raise BadRequest(f"more than {_MOST_FIELDS} fields") from None
+
+
 def _form(request: Request) -> dict[str, str]:
     if len(request.body) > _LARGEST_FORM:
-        return {}
-    return dict(parse_qsl(request.body.decode(errors="replace"), keep_blank_values=True, max_num_fields=50))
+        raise TooLarge(f"the form has more than {_LARGEST_FORM} bytes")
+    return _fields(request.body.decode(errors="replace"))
 
 
 def _token_in(text: str) -> str:
     """The token, also of a kubeconfig. Raises `ValueError` with a sentence."""
     text = text.strip()
+    if not text:
+        raise ValueError("paste a token, or a kubeconfig with one")
     if "\n" not in text and ":" not in text:
         return text
+    if len(text) > _LARGEST_KUBECONFIG:
+        raise ValueError(
+            f"the kubeconfig has more than {_LARGEST_KUBECONFIG} characters; paste its token alone"
+        )
     try:
-        config = yaml.safe_load(text)
+        config = read_value(text)
         users = {entry["name"]: entry["user"] for entry in config["users"]}
         contexts = {entry["name"]: entry["context"] for entry in config["contexts"]}
         user = users[contexts[config["current-context"]]["user"]]
-    except (yaml.YAMLError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError):
         raise ValueError("this is neither a token nor a kubeconfig with a current context") from None
-    if not isinstance(user, dict) or not user.get("token"):
+    if not isinstance(user, dict) or not isinstance(user.get("token"), str) or not user["token"]:
         raise ValueError(
             "the kubeconfig's current user has no token; `certwright dashboard` makes a link with it"
         )
