@@ -12,8 +12,9 @@ from urllib.parse import urlencode, urljoin
 
 import msgspec
 
+from certwright.app.dashboard import FairAccess
 from certwright.dashboard.access import Credential, Options
-from certwright.dashboard.sessions import Sessions
+from certwright.dashboard.sessions import COOKIE, Sessions
 from certwright.dashboard.site import Site
 from certwright.kube.api.errors import Unauthorized
 from certwright.kube.client.rest import Client
@@ -24,10 +25,11 @@ from support.world import ADMIN, World
 _BASE = "https://certwright.example"
 
 
-class WorldAccess:
+class WorldAccess(FairAccess):
     """The `Access` of a dashboard in a world: the token of each user is the user's name."""
 
     def __init__(self, world: World, users: Mapping[str, Identity]) -> None:
+        super().__init__()
         self._world = world
         self._users = users
         self.requests: list[str] = []
@@ -133,7 +135,7 @@ class Visitor:
             body = urlencode(fields or {}).encode() if method == "POST" else b""
             headers = {"accept": "text/html"}
             if self._cookie:
-                headers["cookie"] = f"certwright-session={self._cookie}"
+                headers["cookie"] = f"{COOKIE}={self._cookie}"
             response = await self.site.handle(
                 Request(method, url.removeprefix(_BASE).partition("#")[0], headers, body)
             )

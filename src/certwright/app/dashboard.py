@@ -93,8 +93,8 @@ class _Turns:
         seats.leave()
 
 
-class _Access:
-    """What both kinds of `Access` share."""
+class FairAccess:
+    """The part of an `Access` that limits what users and strangers may ask for."""
 
     def __init__(self) -> None:
         turns = _Turns()
@@ -106,7 +106,7 @@ class _Access:
         return flow_of(identity)
 
 
-class _ServerAccess(_Access):
+class _ServerAccess(FairAccess):
     """The `Access` of the daemon: the API server of the same process."""
 
     def __init__(self, api: ApiServer, system: Identity) -> None:
