@@ -117,6 +117,10 @@ class Visitor:
         assert page.status == 200, page.text
         return self
 
+    def forget(self) -> None:
+        """Lose the session's cookie."""
+        self._cookie = ""
+
     async def get(self, path: str) -> Page:
         """The page at the path, or at the whole address."""
         return await self.send("GET", path)
@@ -183,10 +187,11 @@ async def grant(world: World, user: str, *rules: tuple[str, str, str, str], name
     }
     for kind, body in ((f"{prefix}Role", role), (f"{prefix}RoleBinding", binding)):
         whole = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind, **body}
-        await world.client.raw(
-            "POST",
-            f"/apis/rbac.authorization.k8s.io/v1{where}/{kind.lower()}s",
-            body=msgspec.json.encode(whole),
-            headers={"content-type": "application/json"},
-        )
+        await post(world, f"/apis/rbac.authorization.k8s.io/v1{where}/{kind.lower()}s", whole)
     return Identity(user, groups=("system:authenticated",))
+
+
+async def post(world: World, path: str, obj: dict[str, Any]) -> None:
+    """Create an object as the administrator."""
+    headers = {"content-type": "application/json"}
+    await world.client.raw("POST", path, body=msgspec.json.encode(obj), headers=headers)

@@ -11,7 +11,7 @@ import asyncio
 import re
 from base64 import b64decode
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -47,10 +47,13 @@ from certwright.resources.names import GROUP, LAST_APPLIED
 Json = Mapping[str, Any]
 _MOST_EVENTS: Final = 50
 _HISTORY: Final = 10
+_TRIGGERED: Final = timedelta(minutes=10)
+"""The longest time between the Event of a trigger and its request: the key is made in between."""
 _MOST_DELIVERIES: Final = 50
 _LARGEST: Final = 128 * 1024
 """Bytes of a chain that is decoded."""
 _LASTING: Final = ("Secret", "Files", "Hosts")
+_FAILED: Final = ("invalid", "errored", "expired")
 _HIDDEN: Final = "(hidden)"
 
 
@@ -73,7 +76,9 @@ class Issuance(msgspec.Struct, frozen=True):
     ended: datetime | None
     outcome: str
     level: str
-    why: str
+    words: str
+    trigger: str
+    by: str
 
     @property
     def took(self) -> str:
@@ -115,8 +120,10 @@ def chain_of(around: Around, diagnosis: Diagnosis, delivered: Sequence[Json]) ->
     ]
     if diagnosis.ready and not is_issuing and not failed:
         return links
-    blocked = "" if current is not None or failed else diagnosis.cause
-    return _with_break(links, failed=failed, blocked=blocked, has_valid=diagnosis.ready)
+    why = "" if current is not None or failed else diagnosis.cause
+    # What is merely being created, or has not been looked at, is not broken.
+    is_blocked = bool(why and diagnosis.advice and status.get("conditions"))
+    return _with_break(links, is_broken=failed or is_blocked, why=why, has_valid=diagnosis.ready)
 
 
 def _issuing_links(around: Around, request: Json | None, *, is_issuing: bool, failed: bool) -> list[Link]:
@@ -161,15 +168,25 @@ def _acme_links(around: Around) -> list[Link]:
         return []
     status = around.order.get("status") or {}
     state, why = str(status.get("state") or "not placed yet"), sentence(str(status.get("reason", "")))
-    level = "ok" if state == "valid" else "bad" if state in ("invalid", "errored", "expired") else "none"
-    links = [Link("Order", level, f"{state}{f': {why}' if why else ''}", _created(around.order))]
-    for challenge in around.challenges:
-        spec, seen = challenge.get("spec") or {}, challenge.get("status") or {}
-        state, why = str(seen.get("state") or "pending"), sentence(str(seen.get("reason", "")))
-        level = "ok" if state == "valid" else "bad" if state in ("invalid", "errored", "expired") else "none"
-        words = f"{spec.get('dnsName')} by {spec.get('type')}: {state}{f' ({why})' if why else ''}"
-        links.append(Link("Challenge", level, words))
-    return links
+    challenges = [_challenge(challenge) for challenge in around.challenges]
+    # Once it is placed, its challenges show where it is, or why it has failed.
+    is_failed = state in _FAILED and all(link.level != "bad" for link in challenges)
+    level = "bad" if is_failed else "ok" if status.get("url") or state == "valid" else "none"
+    return [
+        Link("Order", level, f"{state}{f': {why}' if why else ''}", _created(around.order)),
+        *challenges,
+    ]
+
+
+def _challenge(challenge: Json) -> Link:
+    spec, seen = challenge.get("spec") or {}, challenge.get("status") or {}
+    state, why = str(seen.get("state") or "pending"), sentence(str(seen.get("reason", "")))
+    level = "ok" if state == "valid" else "bad" if state in _FAILED else "none"
+    name = f"*.{spec.get('dnsName')}" if spec.get("wildcard") else spec.get("dnsName")
+    shown_since = parse_time(seen.get("presentedAt"))
+    return Link(
+        "Challenge", level, f"{name} by {spec.get('type')}: {state}{f' ({why})' if why else ''}", shown_since
+    )
 
 
 def _secret_link(around: Around, status: Json) -> Link:
@@ -184,7 +201,10 @@ def _secret_link(around: Around, status: Json) -> Link:
         return Link("Secret", "none", f"{name} does not exist yet")
     keys = ", ".join(sorted(around.secret.get("data") or {}))
     level = "ok" if is_true(around.certificate, "Ready") else "none"
-    return Link("Secret", level, f"{name}: {keys}", parse_time(status.get("notBefore")))
+    ready = condition(around.request, "Ready")
+    is_of_request = certificate_revision(around.request or {}) == int(status.get("revision") or 0)
+    stored = ready.get("lastTransitionTime") if is_of_request and ready.get("status") == "True" else None
+    return Link("Secret", level, f"{name}: {keys}", parse_time(stored))
 
 
 def _delivery_links(delivered: Sequence[Json]) -> list[Link]:
@@ -209,17 +229,26 @@ def _delivery_links(delivered: Sequence[Json]) -> list[Link]:
     return links
 
 
-def _with_break(links: list[Link], *, failed: bool, blocked: str, has_valid: bool) -> list[Link]:
+def _with_break(links: list[Link], *, is_broken: bool, why: str, has_valid: bool) -> list[Link]:
     """The links with the first that is not done marked as the present one, or the broken one; those after it
-    are not reached, but for what a valid certificate has reached before (`has_valid`)."""
+    are not reached, but for what a valid certificate has reached before (`has_valid`). Challenges are worked
+    on at the same time."""
     place = next((number for number, link in enumerate(links) if link.level != "ok"), None)
     if place is None:
         return links
     present = links[place]
-    level = "bad" if failed or present.level == "bad" or blocked else "busy"
-    words = f"{present.words}; {blocked}" if blocked and present.words else blocked or present.words
-    links[place] = msgspec.structs.replace(present, level=level, words=words)
-    return [*links[: place + 1], *(_after(link, has_valid=has_valid) for link in links[place + 1 :])]
+    level = "bad" if is_broken or present.level == "bad" else "busy"
+    words = f"{present.words}; {why}" if why and present.words else why or present.words
+    marked = msgspec.structs.replace(present, level=level, words=words)
+    rest = [
+        msgspec.structs.replace(link, level="busy")
+        if link.what == present.what == "Challenge" and link.level == "none"
+        else link
+        if link.what == "Challenge"
+        else _after(link, has_valid=has_valid)
+        for link in links[place + 1 :]
+    ]
+    return [*links[:place], marked, *rest]
 
 
 def _after(link: Link, *, has_valid: bool) -> Link:
@@ -230,35 +259,43 @@ def _after(link: Link, *, has_valid: bool) -> Link:
     return msgspec.structs.replace(link, level="none")
 
 
-def history_of(requests: Sequence[Json]) -> list[Issuance]:
-    """The issuances of these requests, newest first."""
-    return [_issuance(request) for request in sorted(requests, key=certificate_revision, reverse=True)]
+def history_of(requests: Sequence[Json], triggers: Sequence[Happening] = ()) -> list[Issuance]:
+    """The issuances of these requests, newest first. `triggers`: Events of the Certificate, of which the last
+    before a request says why that was made."""
+    ordered = sorted(requests, key=certificate_revision, reverse=True)
+    return [_issuance(request, triggers) for request in ordered]
 
 
-def _issuance(request: Json) -> Issuance:
-    ready, status = condition(request, "Ready"), request.get("status") or {}
+def _issuance(request: Json, triggers: Sequence[Happening]) -> Issuance:
+    ready, begun = condition(request, "Ready"), _created(request)
+    denied = condition(request, "Denied")
     outcome, level = str(ready.get("reason") or "Pending"), "busy"
-    ended = None
+    ended = parse_time(ready.get("lastTransitionTime"))
     if ready.get("status") == "True":
-        outcome, level, ended = "Issued", "ok", parse_time(ready.get("lastTransitionTime"))
-    elif outcome in ("Failed", "Denied"):
-        level, ended = "bad", parse_time(status.get("failureTime") or ready.get("lastTransitionTime"))
-    decided = condition(request, "Approved") or condition(request, "Denied")
-    by = str((request.get("spec") or {}).get("username") or "")
-    why = (
-        sentence(str(ready.get("message", "")))
-        if level != "ok"
-        else sentence(str(decided.get("message", "")))
-    )
+        outcome, level = "Issued", "ok"
+    elif outcome in ("Failed", "Denied") or denied:
+        outcome, level = ("Denied" if denied else outcome), "bad"
+        ended = parse_time((request.get("status") or {}).get("failureTime")) or ended
+    decided = condition(request, "Approved") or denied
+    words = sentence(str((ready if level != "ok" and ready else decided).get("message", "")))
     return Issuance(
         name_of(request),
         certificate_revision(request),
-        _created(request),
-        ended,
+        begun,
+        ended if level != "busy" else None,
         outcome,
         level,
-        f"{why}{f' (requested by {by})' if by else ''}",
+        words,
+        next((event.message for event in triggers if _is_trigger(event, begun)), ""),
+        str((request.get("spec") or {}).get("username") or ""),
     )
+
+
+def _is_trigger(event: Happening, begun: datetime | None) -> bool:
+    """Whether the Event says why the controllers began that issuance."""
+    if event.reason != "Issuing" or event.kind != "Certificate" or event.at is None or begun is None:
+        return False
+    return timedelta(0) <= begun - event.at <= _TRIGGERED
 
 
 def decode(around: Around) -> tuple[list[Decoded], str]:
@@ -394,20 +431,21 @@ async def page(visit: Visit) -> View:
         history = await related.requests_by_name(visit.client, certificate, _HISTORY)
         if around.request is not None and all(name_of(one) != name_of(around.request) for one in history):
             history.append(dict(around.request))
+    events = await _events(visit, certificate, around.request, around.order)
     decoded, problem = await asyncio.to_thread(decode, around)
     context = {
         "key": key,
         "diagnosis": diagnosis,
         "level": "ok" if diagnosis.ready else "bad" if diagnosis.next_attempt else "warn",
         "chain": chain_of(around, diagnosis, delivered),
-        "history": history_of(history),
+        "history": history_of(history, _triggers(certificate, events)),
         "may_read_requests": "request" not in around.hidden,
         "kept": (certificate.get("spec") or {}).get("revisionHistoryLimit") or 1,
         "decoded": decoded,
         "problem": problem,
         "deliveries": [delivered_of(one, visit.now) for one in delivered],
         "hidden": hidden,
-        "events": await _events(visit, certificate, around.request, around.order),
+        "events": events,
         "lines": await lines_of(visit, f"Certificate/{key}"),
         "yaml": write_yaml(shown(certificate)),
         "fix": _fix(visit, key, around, diagnosis),
@@ -419,6 +457,15 @@ async def page(visit: Visit) -> View:
         live=("state", "chain", "history", "content", "deliveries", "events", "lines"),
         details=key.namespace,
     )
+
+
+def _triggers(certificate: Json, events: Sequence[Happening] | None) -> list[Happening]:
+    """The Events that may say why an issuance began, newest first, and the condition of a running one."""
+    issuing, found = condition(certificate, "Issuing"), list(events or ())
+    if issuing.get("status") == "True":
+        at, words = parse_time(issuing.get("lastTransitionTime")), sentence(str(issuing.get("message", "")))
+        found.insert(0, Happening(at, "Certificate", "", "", "ok", "Issuing", words, 1))
+    return found
 
 
 async def _events(visit: Visit, *objects: Json | None) -> list[Happening] | None:

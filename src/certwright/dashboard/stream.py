@@ -15,6 +15,7 @@ from certwright.dashboard.visit import View, Visit
 from certwright.diagnosis import related
 from certwright.diagnosis.words import parse_time, sentence
 from certwright.kube.api import errors
+from certwright.kube.api.naming import check_name
 
 Json = Mapping[str, Any]
 _SHOWN: Final = 200
@@ -128,7 +129,10 @@ async def page(visit: Visit) -> View:
     """Events and log lines, newest first. Raises `ApiError`."""
     fields = visit.query
     namespace, name, only = fields.get("namespace", ""), fields.get("name", ""), fields.get("type", "")
-    listed, refused, has_more = await _events(visit, namespace)
+    listed: list[dict[str, Any]] = []
+    refused, has_more = [namespace], False
+    if not namespace or check_name(namespace, rule="label") is None:
+        listed, refused, has_more = await _events(visit, namespace)
     chosen = [
         event
         for event in listed
