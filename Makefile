@@ -9,7 +9,7 @@ SDKS := .venv-sdks
 DIST := .venv-dist
 ARGS   ?=
 
-.PHONY: dist deb dist-test help run test lint check fix bench clients servers sdks vcert go-clients lock docs size clean oracle kubernetes soak pebble e2e third-party demo-acme helm deploy
+.PHONY: dist deb dist-test help run test lint check fix bench browser screenshots lighthouse clients servers sdks vcert go-clients lock docs size clean oracle kubernetes soak pebble e2e third-party demo-acme helm deploy
 .DELETE_ON_ERROR:
 # Without bytecode files every process compiles certwright again: 0.7 s for each of the hundreds that the tests start.
 unexport PYTHONDONTWRITEBYTECODE
@@ -49,6 +49,13 @@ $(VENV)/.dev: $(VENV)/.runtime requirements/dev.lock
 	@echo "installing what checks and all tests need …"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.lock
 	@touch $@
+
+$(VENV)/.browser: $(VENV)/.dev requirements/browser.lock
+	@echo "installing what drives a browser (160 MB) …"
+	@$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --require-hashes -r requirements/browser.lock
+	@touch $@
+
+browser: $(VENV)/.browser  ## install what drives Chromium in the tests of the dashboard (Chromium itself: apt install chromium)
 
 run: $(VENV)/.runtime  ## issue and renew the certificates of examples/quickstart.yaml (ARGS=--once ends when all are Ready)
 	@$(BIN)/certwright run $(if $(filter %.yaml %.yml %.json %/ -,$(ARGS)),,examples/quickstart.yaml) $(ARGS)
@@ -144,6 +151,16 @@ third-party: $(VENV)/.dev $(addprefix $(TOOLS)/,$(subst cert-manager,cert-manage
 docs: $(VENV)/.dev  ## write the generated pages below docs/reference/ again
 	@PYTHONPATH=tests $(BIN)/python -m house.reference
 
+screenshots: $(VENV)/.browser  ## write the pictures of the dashboard in docs/img/ again (needs chromium)
+	@PYTHONPATH=tests $(BIN)/python -m dashboard.browser.pictures $(ARGS)
+
+# Lighthouse needs Node.js; npm fetches it (200 MB).
+LIGHTHOUSE := lighthouse@12.8.2
+lighthouse: $(VENV)/.browser  ## have Lighthouse judge the dashboard (needs chromium, Node.js and npm; a minute)
+	@mkdir -p $(TOOLS)/../lighthouse
+	@test -e $(TOOLS)/../lighthouse/node_modules/lighthouse || PUPPETEER_SKIP_DOWNLOAD=1 npm install --silent --no-audit --no-fund --prefix $(TOOLS)/../lighthouse $(LIGHTHOUSE)
+	@PYTHONPATH=tests $(BIN)/python -m dashboard.browser.lighthouse $(TOOLS)/../lighthouse/node_modules/.bin/lighthouse
+
 size: $(VENV)/.dev  ## lower the figures of tests/house/size.toml to what the packages weigh
 	@PYTHONPATH=tests $(BIN)/python -m house.size
 
@@ -226,7 +243,7 @@ dist-test: $(VENV)/.dev deb  ## install all of dist/ in clean environments and u
 	@CERTWRIGHT_DIST=$(CURDIR)/dist $(BIN)/python -m pytest tests/deploy/test_dist.py $(ARGS)
 
 lock:  ## pin the requirements again (needs uv)
-	@for name in runtime test build etcd doh lexicon apprise dev clients servers sdks vcert dist; do uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header requirements/$$name.in -o requirements/$$name.lock; done
+	@for name in runtime test build etcd doh lexicon apprise dev browser clients servers sdks vcert dist; do uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header requirements/$$name.in -o requirements/$$name.lock; done
 
 clean:  ## remove the virtual environments and what `make run` left; asks before it deletes keys
 	@rm -rf $(VENV) $(CLIENTS) $(SERVERS) $(SDKS) $(VCERT) $(DIST) dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
