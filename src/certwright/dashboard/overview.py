@@ -115,7 +115,7 @@ def trouble_of(row: Row, now: float, lamps: Lamps | None, *, is_orphan: bool, is
     if is_orphan and row.state != State.READY:
         return "no issuer"
     if is_blocked and row.state != State.READY:
-        return "issuer"
+        return "issuer down"
     if row.state == State.WAITING and now - row.since > _NEW_S:
         return "waiting"
     if row.state == State.ISSUING and now - row.since > _SLOW_S:

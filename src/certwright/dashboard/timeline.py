@@ -19,10 +19,15 @@ DAYS: Final = 90
 WIDTH: Final = 1000
 """Units of the drawing; a unit is about a pixel on a wide screen."""
 _MARGIN: Final = 12
-_LANES: Final = 12
-_MOST_MARKS: Final = 150
+_LANES: Final = 40
+_MOST_MARKS: Final = 120
 _GAP: Final = 14
-_LANE: Final = 13
+_LANE: Final = 11
+_NARROW_LANE: Final = 8
+_WIDE_LANES: Final = 22
+"""Lanes are narrow where there are more than these."""
+_LATE_S: Final = 600.0
+"""A renewal that is due is overdue after this time: until then it is in progress."""
 _BARS: Final = 80
 _DAY_S: Final = 86_400.0
 _MOST_CAS: Final = 40
@@ -75,12 +80,14 @@ def timeline(rows: Sequence[Row], troubles: Mapping[ObjectKey, str], now: float)
     horizon = now + DAYS * _DAY_S
     leaves = [row for row in rows if row.renewal and row.renewal <= horizon and not row.is_ca]
     later = sum(1 for row in rows if row.renewal > horizon and not row.is_ca)
-    overdue = sum(1 for row in leaves if row.renewal < now)
+    overdue = sum(1 for row in leaves if _is_overdue(row, now))
     marks: Sequence[Mark] = ()
     bars: Sequence[Bar] = ()
     height = 4 * _LANE
     if len(leaves) <= _MOST_MARKS:
-        marks, height = _marks(leaves, troubles, now)
+        marks, height = (
+            _marks(leaves, troubles, now) or _marks(leaves, troubles, now, longest=3 * _GAP) or ((), 0)
+        )
     if leaves and not marks:
         bars, height = _bars(leaves, now), _BARS + _LANE
     return Timeline(
@@ -108,26 +115,34 @@ def _log_x(days: float) -> float:
 
 
 def _level(row: Row, troubles: Mapping[ObjectKey, str], now: float) -> str:
-    return "bad" if row.key in troubles or row.renewal < now else "ok"
+    if _is_overdue(row, now) or row.not_after <= now:
+        return "bad"
+    return "warn" if row.key in troubles else "ok"
 
 
-def _marks(rows: Sequence[Row], troubles: Mapping[ObjectKey, str], now: float) -> tuple[Sequence[Mark], int]:
-    """A mark for each, in the first lane that is free from its mark to the end of its tail; none if that
-    takes
-    too many lanes."""
+def _is_overdue(row: Row, now: float) -> bool:
+    return 0 < row.renewal < now - _LATE_S
+
+
+def _marks(
+    rows: Sequence[Row], troubles: Mapping[ObjectKey, str], now: float, *, longest: float = math.inf
+) -> tuple[Sequence[Mark], int] | None:
+    """A mark for each, in the first lane that is free, and the height of all lanes. None: there are too few
+    lanes. A mark is placed upon the tail of another one only beyond the first `longest` units of that."""
     ends: list[float] = []
-    marks = []
+    places: list[tuple[Row, float, float, int]] = []
     for row in sorted(rows, key=lambda row: row.renewal):
         x, end = _x((row.renewal - now) / _DAY_S), _x((row.not_after - now) / _DAY_S)
         lane = next((number for number, until in enumerate(ends) if until + _GAP <= x), len(ends))
         if lane == len(ends):
-            if len(ends) == _LANES * 2:
-                return (), 0
+            if len(ends) == _LANES:
+                return None
             ends.append(0.0)
-        # A tail may be crossed by the next mark's beginning only after a gap; long tails are drawn below.
-        ends[lane] = max(x, min(end, x + 6 * _GAP))
-        marks.append(Mark(row, x, lane * _LANE + _LANE, max(end, x), _level(row, troubles, now)))
-    return marks, max(len(ends), 3) * _LANE + _LANE
+        ends[lane] = max(x, min(end, x + longest))
+        places.append((row, x, max(end, x), lane))
+    step = _LANE if len(ends) <= _WIDE_LANES else _NARROW_LANE
+    marks = [Mark(row, x, (lane + 1) * step, end, _level(row, troubles, now)) for row, x, end, lane in places]
+    return marks, max(len(ends) + 1, 4) * step
 
 
 def _bars(rows: Sequence[Row], now: float) -> Sequence[Bar]:
