@@ -14,6 +14,7 @@ from typing import Any, Final
 import msgspec
 import segno
 
+from certwright.dashboard.certificate import read_certificate
 from certwright.dashboard.index import Row, Scope
 from certwright.dashboard.overview import visible_rows, works
 from certwright.dashboard.visit import View, Visit
@@ -221,24 +222,18 @@ def _summary(views: Sequence[IssuerView]) -> str:
 
 async def _certificate_of_ca(visit: Visit) -> tuple[ObjectKey, str]:
     """The CA that the path names, and the PEM of its certificate. Raises `ApiError`."""
-    namespace, name = visit.arguments
-    missing = f"there is no CA {namespace}/{name} that you may see"
+    key, certificate = await read_certificate(visit)
+    secret = str((certificate.get("spec") or {}).get("secretName", ""))
     try:
-        certificate = await visit.client.get(related.CERTIFICATES, name, namespace)
-        secret = str((certificate.get("spec") or {}).get("secretName", ""))
-        stored = await visit.client.get(related.SECRETS, secret, namespace)
+        stored = await visit.client.get(related.SECRETS, secret, key.namespace)
         first = certificates.read_chain(b64decode((stored.get("data") or {}).get("tls.crt", "")))[0]
-    except NotFound:
-        raise NotFound(missing) from None
     except Forbidden:
-        raise Forbidden(
-            f"you may not read the Secret of {namespace}/{name}, in which its certificate is"
-        ) from None
-    except (PkiError, ValueError):
-        raise NotFound(f"{namespace}/{name} has not been issued yet") from None
+        raise Forbidden(f"you may not read the Secret of {key}, in which its certificate is") from None
+    except (NotFound, PkiError, ValueError):
+        raise NotFound(f"{key} has not been issued yet") from None
     if not first.is_ca:
-        raise NotFound(missing)
-    return ObjectKey(namespace, name), first.pem.decode()
+        raise NotFound(f"{key} is no CA")
+    return key, first.pem.decode()
 
 
 async def root(visit: Visit) -> View:
