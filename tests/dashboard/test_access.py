@@ -90,9 +90,7 @@ async def test_issuers_and_secrets_follow_the_rights_of_the_user(site: Dashboard
     assert "ClusterIssuer office" in await site.get("reader", "/ui/issuers")
     for user in ("anna", "bob", "eve"):
         assert "office" not in await site.get(user, "/ui/issuers")
-    assert "You may not read the Secret" in (await site.get("anna", "/ui/certificates/shop/www")).replace(
-        "you may", "You may"
-    )
+    assert "may not read" in await site.get("anna", "/ui/certificates/shop/www")
     refused = await site.ask("GET", "/ui/cas/default/ca.crt", authorization=f"Bearer {site.tokens['anna']}")
     assert refused.status == 404
     pem = await site.get("admin", "/ui/cas/default/ca.crt")

@@ -52,7 +52,8 @@ async def test_forged_forms_do_nothing(site: Dashboard) -> None:
     await session.page(RENEW)  # the question changes nothing
     assert not await is_renewing(site)
     done = await session.ask("POST", RENEW, good, sec_fetch_site="same-origin")
-    assert (done.status, done.headers["location"]) == (303, "../../../certificates/shop/www?done=renew")
+    assert done.status == 303
+    assert done.headers["location"].startswith("../../../certificates/shop/www?")
     assert await is_renewing(site)
 
 

@@ -50,7 +50,7 @@ class Dashboard:
     def __init__(self, world: World, **options: Any) -> None:
         self.world = world
         serve = ServeOptions(data_dir=Path("none"), **options)
-        self.front = Front(world.server, serve, world.clock, system=ADMIN, seal_key=b"k")
+        self.front = Front(world.server, lambda: serve, world.clock, system=ADMIN, seal_key=b"k")
         self.tokens: dict[str, str] = {}
 
     async def post_object(self, path: str, content: Json) -> Json:

@@ -346,7 +346,7 @@ def _decoded(title: str, facts: CertificateFacts) -> Decoded:
     return Decoded(title, [pair for pair in pairs if pair[1]], facts.not_before, facts.not_after)
 
 
-async def _read(visit: Visit) -> tuple[ObjectKey, dict[str, Any]]:
+async def read_certificate(visit: Visit) -> tuple[ObjectKey, dict[str, Any]]:
     """The Certificate that the path names. Raises `NotFound` also for one that the user may not see."""
     namespace, name, *_ = visit.arguments
     try:
@@ -422,7 +422,7 @@ def shown(certificate: Json) -> dict[str, Any]:
 
 async def page(visit: Visit) -> View:
     """The page of a certificate. Raises `ApiError`."""
-    key, certificate = await _read(visit)
+    key, certificate = await read_certificate(visit)
     around = await visit.around(certificate)
     diagnosis = diagnose(around, visit.now)
     delivered, hidden = await _deliveries(visit, certificate)
@@ -570,7 +570,7 @@ _EFFECTS: Final = {
 
 async def confirm(visit: Visit) -> View:
     """The question before an action. Raises `ApiError`."""
-    key, certificate = await _read(visit)
+    key, certificate = await read_certificate(visit)
     verb = visit.arguments[2]
     around = await visit.around(certificate)
     action = next((one for one in await _actions(visit, key, around) if one.verb == verb), None)
@@ -592,7 +592,7 @@ async def confirm(visit: Visit) -> View:
 async def act(visit: Visit) -> Done:
     """Do what the form of `confirm`, or a card of the first page, asks for. Raises `ApiError`."""
     namespace, name, verb = visit.arguments
-    key, certificate = await _read(visit)
+    key, certificate = await read_certificate(visit)
     said = await _ACTS[verb](visit, key, certificate)
     is_of_overview = visit.form.get("next") == ""
     page_of_it = f"certificates/{quote(namespace, safe='')}/{quote(name, safe='')}"
