@@ -125,23 +125,31 @@ class Visitor:
         """The page at the path, or at the whole address."""
         return await self.send("GET", path)
 
-    async def post(self, path: str, **fields: str) -> Page:
-        """Send a form with the session's token, unless `token` is given; the page that follows."""
-        if "token" not in fields:
-            session = self.site.sessions.read(self._cookie)
-            fields["token"] = self.site.sessions.form_token(session) if session is not None else ""
-        return await self.send("POST", path, fields)
+    @property
+    def form_token(self) -> str:
+        """The token of the session's forms; empty without a session."""
+        session = self.site.sessions.read(self._cookie)
+        return self.site.sessions.form_token(session) if session is not None else ""
 
-    async def send(self, method: str, path: str, fields: Mapping[str, str] | None = None) -> Page:
+    async def post(self, path: str, headers: Mapping[str, str] | None = None, **fields: str) -> Page:
+        """Send a form with the session's token, unless `token` is given; the page that follows."""
+        return await self.send("POST", path, {"token": self.form_token, **fields}, headers)
+
+    async def send(
+        self,
+        method: str,
+        path: str,
+        fields: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Page:
         """Send a request, and follow redirects."""
         url = urljoin(f"{_BASE}/", path)
         for _ in range(5):
             body = urlencode(fields or {}).encode() if method == "POST" else b""
-            headers = {"accept": "text/html"}
-            if self._cookie:
-                headers["cookie"] = f"{COOKIE}={self._cookie}"
+            cookie = {"cookie": f"{COOKIE}={self._cookie}"} if self._cookie else {}
+            sent = {"accept": "text/html", **cookie, **(headers or {})}
             response = await self.site.handle(
-                Request(method, url.removeprefix(_BASE).partition("#")[0], headers, body)
+                Request(method, url.removeprefix(_BASE).partition("#")[0], sent, body)
             )
             if set_cookie := response.headers.get("set-cookie", ""):
                 self._cookie = set_cookie.partition(";")[0].partition("=")[2]

@@ -1,0 +1,204 @@
+"""What users do on the dashboard: renew, approve, deny, revoke; and who is refused."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from certwright.kube.api import conditions
+from certwright.kube.client.rest import Client
+from certwright.resources.certificate import PrivateKeySpec
+from certwright.resources.issuer import ACMEIssuer, IssuerSpec
+from certwright.resources.references import SecretKeySelector
+from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES, ISSUERS
+from controllers.scene import make_certificate, make_issuer
+from support.visitor import Page, grant, post, visitor
+from support.world import ADMIN, World, make_world
+
+PAGE = "/ui/certificates/default/web"
+VIEW = ("get list", "cert-manager.io", "certificates certificaterequests", "")
+DECIDE = ("get patch", "cert-manager.io", "certificaterequests/status", "")
+
+
+@pytest.fixture
+async def waiting() -> AsyncIterator[World]:
+    """A world in which the request web-1 of default/web waits for approval."""
+    async with make_world(enabled="*,-certificaterequests-approver") as world:
+        await world.create(ISSUERS, make_issuer("root"))
+        await world.create(CERTIFICATES, make_certificate("web", "root"))
+        await world.settle()
+        yield world
+
+
+def buttons(page: Page) -> set[str]:
+    """The verbs that the page links to."""
+    return {
+        link.rpartition("/")[2]
+        for link in page.links
+        if link.startswith(f"https://certwright.example{PAGE}/")
+    }
+
+
+async def is_decided(world: World, kind: str) -> bool:
+    """Whether web-1 has the condition."""
+    return conditions.is_true((await world.get(CERTIFICATE_REQUESTS, "web-1")).status.conditions, kind)
+
+
+@pytest.mark.parametrize(("verb", "kind"), [("approve", "Approved"), ("deny", "Denied")])
+async def test_a_request_is_decided(waiting: World, verb: str, kind: str) -> None:
+    admin = await visitor(waiting)
+    page = await admin.get(PAGE)
+    assert buttons(page) == {"renew", "approve", "deny"}
+    assert f"certwright {verb} web-1 -n default" in page.text
+    asked = await admin.get(f"{PAGE}/{verb}")
+    assert not await is_decided(waiting, kind)
+    ((address, fields),) = ((a, f) for a, f in asked.forms.items() if a.endswith(verb))
+    done = await admin.send("POST", address, fields)
+    assert f"CertificateRequest default/web-1 is {kind.lower()}." in done.text
+    assert await is_decided(waiting, kind)
+    # Repeated by the button Back: no error, and no other decision.
+    assert (await admin.send("POST", address, fields)).status in (200, 409)
+    await waiting.settle()
+    other = "deny" if verb == "approve" else "approve"
+    assert (await admin.post(f"{PAGE}/{other}", request="web-1")).status in (403, 409)
+    assert await is_decided(waiting, kind)
+
+
+async def test_another_request_is_not_decided_in_the_place_of_the_one_shown(waiting: World) -> None:
+    await waiting.create(CERTIFICATES, make_certificate("shop", "root"))
+    await waiting.settle()
+    admin = await visitor(waiting)
+    for name in ("shop-1", "web-2", "", "../web-1"):
+        page = await admin.post(f"{PAGE}/approve", request=name)
+        assert page.status == 409
+        assert "look at its page again" in page.text
+    assert not await is_decided(waiting, "Approved")
+
+
+@pytest.mark.parametrize(
+    ("rights", "signers", "expected"),
+    [
+        pytest.param((VIEW,), (), set(), id="may only look"),
+        pytest.param((VIEW, DECIDE), (), set(), id="no right to approve for the issuer"),
+        pytest.param((VIEW,), ("issuers.cert-manager.io/*",), set(), id="no right to write the status"),
+        pytest.param(
+            (VIEW, DECIDE), ("issuers.cert-manager.io/default.root",), {"approve", "deny"}, id="this issuer"
+        ),
+        pytest.param((VIEW, DECIDE), ("issuers.cert-manager.io/*",), {"approve", "deny"}, id="all issuers"),
+        pytest.param((VIEW, DECIDE), ("issuers.cert-manager.io/default.other",), set(), id="another issuer"),
+        pytest.param(
+            (VIEW, ("patch", "cert-manager.io", "certificates/status", "web")),
+            (),
+            {"renew"},
+            id="renew it by name",
+        ),
+        pytest.param(
+            (VIEW, ("patch", "cert-manager.io", "certificates/status", "shop")), (), set(), id="renew another"
+        ),
+    ],
+)
+async def test_users_are_offered_and_allowed_what_their_rights_are(
+    waiting: World,
+    rights: tuple[tuple[str, str, str, str], ...],
+    signers: tuple[str, ...],
+    expected: set[str],
+) -> None:
+    user = await grant(waiting, "ann", *rights, namespace="default")
+    if signers:
+        await grant(waiting, "ann", ("approve", "cert-manager.io", "signers", " ".join(signers)))
+    ann = await visitor(waiting, user)
+    assert buttons(await ann.get(PAGE)) == expected
+    for verb in ("renew", "approve", "deny", "revoke"):
+        assert (await ann.get(f"{PAGE}/{verb}")).status == (200 if verb in expected else 403)
+    if "approve" not in expected:
+        assert (await ann.post(f"{PAGE}/approve", request="web-1")).status == 403
+        assert not await is_decided(waiting, "Approved")
+    if "renew" not in expected:
+        assert (await ann.post(f"{PAGE}/renew")).status == 403
+
+
+async def test_renewal_from_the_page_and_from_a_card(waiting: World) -> None:
+    admin = await visitor(waiting)
+    asked = await admin.get(f"{PAGE}/renew")
+    ((address, fields),) = ((a, f) for a, f in asked.forms.items() if a.endswith("/renew"))
+    done = await admin.send("POST", address, fields)
+    assert done.url.startswith(f"https://certwright.example{PAGE}?")
+    assert "Retrying certificate default/web." in done.text
+    card = await admin.post(f"{PAGE}/renew", next="")
+    assert card.url.startswith("https://certwright.example/ui/?")
+    assert "Retrying certificate default/web." in card.text
+    issuing = await waiting.condition("web", "Issuing")
+    assert (issuing.status, issuing.reason) == ("True", "ManuallyTriggered")
+
+
+async def test_a_ca_with_a_new_key_is_warned_of(world: World) -> None:
+    keys = {"new": PrivateKeySpec(rotation_policy="Always"), "same": PrivateKeySpec(rotation_policy="Never")}
+    admin = await visitor(world)
+    for name, key in keys.items():
+        ca = make_certificate(name, "root", is_ca=True, common_name=name, private_key=key)
+        await world.create(CERTIFICATES, ca)
+        asked = await admin.get(f"/ui/certificates/default/{name}/renew")
+        done = await admin.post(f"/ui/certificates/default/{name}/renew")
+        assert ["is a CA and gets a new key" in page.text for page in (asked, done)] == [name == "new"] * 2
+
+
+@pytest.mark.parametrize("verb", ["renew", "approve", "deny", "revoke"])
+@pytest.mark.parametrize(
+    "case", ["forged token", "no token", "another's token", "read-only", "header only", "cross-site"]
+)
+async def test_what_is_not_sent_by_a_form_of_the_session_changes_nothing(
+    waiting: World, verb: str, case: str
+) -> None:
+    admin = await visitor(waiting, read_only=case == "read-only")
+    before = (await waiting.get(CERTIFICATES, "web")).metadata.resource_version
+    path, fields, headers = f"{PAGE}/{verb}", {"request": "web-1", "reason": "keyCompromise"}, {}
+    if case == "forged token":
+        fields["token"] = "0" * 64
+    elif case == "no token":
+        fields["token"] = ""
+    elif case == "another's token":
+        other = await visitor(waiting)
+        fields["token"] = other.form_token
+    elif case == "header only":
+        admin.forget()
+        headers = {"authorization": f"Bearer {ADMIN.name}"}
+    elif case == "cross-site":
+        headers = {"sec-fetch-site": "cross-site"}
+    page = await admin.post(path, headers=headers, **fields)
+    assert page.status == 403
+    assert (await waiting.get(CERTIFICATES, "web")).metadata.resource_version == before
+    assert not await is_decided(waiting, "Approved")
+    assert not await is_decided(waiting, "Denied")
+    if case == "read-only":
+        assert buttons(await admin.get(PAGE)) == set()
+        assert (await admin.get(path)).status == 403
+
+
+async def test_revocation_asks_for_a_reason_and_says_what_follows(world: World) -> None:
+    acme = ACMEIssuer(
+        server="https://ca.example/dir", private_key_secret_ref=SecretKeySelector(name="account")
+    )
+    await world.create(ISSUERS, make_issuer("acme", IssuerSpec(acme=acme)))
+    await world.create(CERTIFICATES, make_certificate("web", "acme"))
+    secret = {"metadata": {"name": "web"}, "stringData": {"tls.crt": "x", "tls.key": "y"}}
+    await post(world, "/api/v1/namespaces/default/secrets", {"apiVersion": "v1", "kind": "Secret", **secret})
+    revoked = []
+
+    async def revoke(_client: Client, namespace: str, name: str, reason: str) -> str:
+        revoked.append((namespace, name, reason))
+        return "2a"
+
+    admin = await visitor(world, revoke=revoke)
+    assert "certwright revoke web -n default --reason REASON" in (await admin.get(PAGE)).text
+    asked = await admin.get(f"{PAGE}/revoke")
+    assert "keyCompromise: the private key has leaked, or may have" in asked.text
+    for reason in ("", "cACompromise", "<script>"):
+        assert (await admin.post(f"{PAGE}/revoke", reason=reason)).status == 400
+    assert revoked == []
+    done = await admin.post(f"{PAGE}/revoke", reason="keyCompromise")
+    assert revoked == [("default", "web", "keyCompromise")]
+    assert "Certificate 2a of default/web is revoked" in done.text
+    assert "rotationPolicy: Always" in done.text
+    # A process that cannot revoke offers none.
+    assert buttons(await (await visitor(world)).get(PAGE)) == {"renew"}
