@@ -9,6 +9,8 @@ import msgspec
 import pytest
 
 from certwright.kube.apiserver.model.backend import CHUNK
+from certwright.kube.apiserver.requests.selectors import FieldTerm, Matcher
+from certwright.kube.store.contract import Key, Row
 from certwright.kube.store.memory import MemoryStore
 from kube.apiserver.callers import (
     CERTIFICATES,
@@ -595,3 +597,12 @@ async def test_a_custom_object_has_no_such_subresource(api: Api, deeper: str) ->
     assert (answer.status, answer.message) == (404, 'certificates.cert-manager.io "web" not found')
     answer = await api.call("GET", f"{SECRETS}/{deeper}")
     assert (answer.status, answer.message) == (404, "the server could not find the requested resource")
+
+
+@pytest.mark.parametrize(
+    ("body", "is_selected"),
+    [(b'"a":{"b":"web"}', True), (b'"a":{"b":"w\\u0065b"}', True), (b'"a":{"b":"wob"},"c":"web"', False)],
+)
+def test_a_field_is_selected_however_its_letters_are_written(body: bytes, is_selected: bool) -> None:
+    matcher = Matcher((), (), (FieldTerm("a.b", "web"),), needles=(b"web",))
+    assert matcher.matches_body(Row(Key("x", "", "y"), 1, b"", body)) is is_selected

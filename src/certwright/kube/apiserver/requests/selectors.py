@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -287,6 +287,10 @@ def _stored_body(row: Row) -> bytes:
     return row.body
 
 
+_PLAIN: Final = re.compile(r"[A-Za-z0-9._-]+")
+"""Values that JSON writes as they are, or with `\\u` (RFC 8259 §7)."""
+
+
 class Matcher(msgspec.Struct, frozen=True):
     """The selectors of one request. `trivial`: everything matches."""
 
@@ -295,6 +299,8 @@ class Matcher(msgspec.Struct, frozen=True):
     of_body: tuple[FieldTerm, ...]
     readers: Mapping[str, str | Callable[[dict[str, Any]], str]] = msgspec.field(default_factory=dict)
     body: Callable[[Row], bytes] = _stored_body
+    needles: tuple[bytes, ...] = ()
+    """Texts that a matching body contains, unless it writes characters as `\\u`: few bodies are decoded."""
 
     @classmethod
     def of(cls, call: Call) -> Matcher:
@@ -316,7 +322,14 @@ class Matcher(msgspec.Struct, frozen=True):
             return _EVERYTHING
         # Paths are those of the requested version; other views have readers of the stored form.
         body = partial(objects.body, call.definition) if call.definition.custom else _stored_body
-        return cls(labels, of_key, of_body, readers, body)
+        needles = tuple(
+            term.value.encode()
+            for term in of_body
+            if not term.negated
+            and _PLAIN.fullmatch(term.value)
+            and isinstance(readers.get(term.path, ""), str)
+        )
+        return cls(labels, of_key, of_body, readers, body, needles)
 
     @property
     def trivial(self) -> bool:
@@ -347,7 +360,10 @@ class Matcher(msgspec.Struct, frozen=True):
         """Whether the row is selected, as far as its body matters."""
         if not self.of_body:
             return True
-        content: dict[str, Any] = decode_json(b"{%b}" % self.body(row))
+        body = self.body(row)
+        if any(needle not in body for needle in self.needles) and b"\\u" not in body:
+            return False
+        content: dict[str, Any] = decode_json(b"{%b}" % body)
         return all(term.matches(self._value(content, term.path)) for term in self.of_body)
 
     def _value(self, content: dict[str, Any], path: str) -> str:
