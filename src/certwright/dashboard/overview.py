@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import msgspec
@@ -19,7 +19,7 @@ from certwright.dashboard.timeline import Timeline, timeline
 from certwright.dashboard.visit import View, Visit
 from certwright.diagnosis import issuers, related
 from certwright.diagnosis.certificates import Diagnosis, condition, diagnose, is_true
-from certwright.diagnosis.words import count, sentence
+from certwright.diagnosis.words import count, sentence, span
 from certwright.kube.api.errors import ApiError, NotFound
 from certwright.kube.api.meta import ObjectKey
 from certwright.kube.util.http_messages import Response
@@ -162,7 +162,12 @@ def summarize(index: Index, scope: Scope, deliveries: Scope, now: float) -> Summ
         row.key: trouble for row in suspects if (trouble := _trouble(index, row, now, lamps.get(row.key)))
     }
     due = [row for row in rows if row.renewal > now]
-    known = [lamp.served for key, lamp in lamps.items() if lamp.served is not None and key in index.rows]
+    served = sum(
+        1
+        for key, lamp in lamps.items()
+        if lamp.served and (row := index.rows.get(key)) and not row.is_ca and scope.allows(*key)
+    )
+    leaves = sum(1 for row in rows if not row.is_ca)
     return Summary(
         total=len(rows),
         issuing=sum(1 for row in suspects if row.state is State.ISSUING),
@@ -170,9 +175,18 @@ def summarize(index: Index, scope: Scope, deliveries: Scope, now: float) -> Summ
         not_valid=sum(1 for row in suspects if not row.is_valid or (row.not_after and row.not_after <= now)),
         lost=sum(1 for row in suspects if row.key in troubles and is_lost(row, now)),
         next_renewal=min(due, key=lambda row: row.renewal, default=None),
-        served="valid and served" if known and all(known) else "valid",
+        served=_served(served, leaves),
         lamps=lamps,
     )
+
+
+def _served(served: int, total: int) -> str:
+    """What is said of valid certificates: `served` of them are known to be so, of `total` that could be."""
+    if not served:
+        return "valid"
+    if served == total:
+        return "valid and served"
+    return f"valid; {served:,} {'is' if served == 1 else 'are'} delivered and served"
 
 
 def headline(summary: Summary) -> str:
@@ -180,6 +194,13 @@ def headline(summary: Summary) -> str:
     if not summary.total:
         return "There are no certificates yet"
     if not summary.troubles:
+        if summary.not_valid == summary.total:
+            verb = "is" if summary.total == 1 else "are"
+            return f"{count(summary.total, 'certificate')} {verb} being issued"
+        if new := summary.not_valid:
+            valid, rest = summary.total - new, "the other is" if new == 1 else f"the other {new:,} are"
+            verb = "is" if valid == 1 else "are"
+            return f"{valid:,} of {summary.total:,} certificates {verb} valid; {rest} being issued"
         if summary.total == 1:
             return f"The one certificate is {summary.served}"
         return f"All {summary.total:,} certificates are {summary.served}"
@@ -197,7 +218,7 @@ def life_of(row: Row, now: float) -> Life | None:
     whole = row.not_after - row.not_before
     left = row.not_after - now
     days = int(left // _DAY_S)
-    words = f"{days} days" if days >= 2 else f"{max(int(left // 3600), 0)} hours" if left > 0 else "expired"
+    words = f"{days} days" if days >= 2 else span(timedelta(seconds=left)) if left > 0 else "expired"
     renewal = (row.renewal - row.not_before) / whole if row.renewal else None
     return Life(min(max(1 - left / whole, 0.0), 1.0), renewal, words, left <= 0)
 
