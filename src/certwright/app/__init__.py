@@ -15,6 +15,7 @@ Modules:      options (settings of a process, --feature-gates), opening (directo
 
 from certwright.app.backup import back_up, restore
 from certwright.app.controllers import RunningControllers, send_test, start_controllers
+from certwright.app.dashboard import ClusterAccess, ClusterDashboard, ClusterDashboardOptions
 from certwright.app.loop import keep_what_is_there, run
 from certwright.app.metrics_tls import CaSettings, CertificateFiles, MetricsTls
 from certwright.app.opening import ADMIN
@@ -43,6 +44,9 @@ __all__ = [
     "AcmeSettings",
     "CaSettings",
     "CertificateFiles",
+    "ClusterAccess",
+    "ClusterDashboard",
+    "ClusterDashboardOptions",
     "ClusterSettings",
     "ControllerOptions",
     "DeliveryOptions",

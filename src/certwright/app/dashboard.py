@@ -1,24 +1,37 @@
-"""The dashboard in the daemon: which requests are its, who sends them, and its start at the first of them."""
+"""The dashboard in the daemon: which requests are its, who sends them, and its start at the first of them.
+
+And the dashboard of controllers beside another API server, on a port of its own.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import secrets
+import socket
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from certwright.app.options import ServeOptions
+import msgspec
+
+from certwright.app.metrics_tls import CertificateFiles, MetricsTls, OwnCertificate, ServingCertificate
+from certwright.app.options import ServeOptions, StartError
+from certwright.app.tls_identity import own_addresses
 from certwright.dashboard.access import Credential, Options
 from certwright.dashboard.sessions import Sessions
-from certwright.kube.api.errors import BadRequest
+from certwright.kube.api.errors import BadRequest, Forbidden, InternalError, Unauthorized
 from certwright.kube.apiserver.base.users import flow_of, is_privileged
 from certwright.kube.apiserver.http.fairness import Bounds, Level
+from certwright.kube.apiserver.http.https import HttpsServer, serve_https
 from certwright.kube.apiserver.server import ApiServer
 from certwright.kube.client.rest import Client
-from certwright.kube.client.transport import LocalTransport
+from certwright.kube.client.transport import LocalTransport, Transport
 from certwright.kube.util.clock import Clock
+from certwright.kube.util.encoding import in_brackets
 from certwright.kube.util.http_messages import Identity, Request, Response
+from certwright.kube.util.tasks import TaskSet
 
 if TYPE_CHECKING:
     from certwright.dashboard.site import Site
@@ -29,6 +42,9 @@ _PAGES: Final = Bounds(seats=6, per_flow=2, per_turn=1, waiting=20, waiting_in_a
 """Pages that are computed at the same time, in all and of one user, and how many wait."""
 _ATTEMPTS: Final = Bounds(seats=4, per_flow=2, waiting=10, waiting_in_all=100)
 """Log-ins that are tried at the same time, in all and from one address."""
+_REVIEWS: Final = Bounds(seats=8, per_flow=4, waiting=50, waiting_in_all=200)
+"""Tokens that the cluster reviews at the same time, in all and for one address."""
+_KNOWN_S: Final = 1.0
 _AFTER_FAILURE_S: Final = 1.0
 """How long a log-in that failed counts: so there are two in a second from one address, four in all."""
 _SHARE, _BURST_S = 0.2, 5.0
@@ -129,6 +145,193 @@ class _ServerAccess(FairAccess):
     def system(self) -> Client:
         """See `Access`."""
         return Client(LocalTransport(self._api.handle, self._system), user_agent=_USER_AGENT)
+
+
+class ClusterAccess(FairAccess):
+    """The `Access` of controllers beside an API server: TokenReview says who sends a token, and all that is
+    shown is read with it. `system` and `users` send requests to that server, with the rights of the
+    controllers, and without credentials.
+
+    Where the controllers may not review tokens (those of one namespace), the server tells the user's name to
+    the user (SelfSubjectReview, from Kubernetes 1.28 on)."""
+
+    def __init__(self, system: Transport, users: Transport, clock: Clock) -> None:
+        super().__init__()
+        self._client = Client(system, user_agent=_USER_AGENT)
+        self._users = users
+        self._clock = clock
+        # Reviews that strangers cause are few at a time: each is a request of the controllers.
+        self._reviews = Level("dashboard reviews", _REVIEWS)
+        self._known: dict[bytes, tuple[float, Identity]] = {}
+
+    async def identify(self, credential: Credential, request: Request | None = None) -> Identity:
+        """See `Access`. An answer is used for a second."""
+        caller = request.caller if request is not None else None
+        if not credential.token:
+            raise Unauthorized("log in with a token")
+        now, key = self._clock.monotonic(), hashlib.sha256(credential.token.encode()).digest()
+        until, identity = self._known.get(key, (0.0, None))
+        if identity is None or now >= until:
+            flow = getattr(caller, "address", "")
+            seats = self._reviews.take(flow, 1) or await self._reviews.wait(flow, 1)
+            try:
+                identity = await self._review(credential.token)
+            finally:
+                seats.leave()
+            if len(self._known) >= _MOST_FLOWS:
+                self._known.clear()
+            self._known[key] = now + _KNOWN_S, identity
+        if caller is not None:
+            caller.identify(flow_of(identity), is_privileged=is_privileged(identity))
+        return identity
+
+    async def _review(self, token: str) -> Identity:
+        try:
+            answer = await _review(self._client, "TokenReview", {"spec": {"token": token}})
+            if not answer.status.authenticated:
+                raise Unauthorized("the token is not valid")
+            user = answer.status.user
+        except Forbidden:
+            client = Client(_WithToken(self._users, token), user_agent=_USER_AGENT)
+            user = (await _review(client, "SelfSubjectReview", {})).status.user_info
+        extra = {name: tuple(values) for name, values in (user.extra or {}).items()}
+        return Identity(user.username, uid=user.uid, groups=tuple(user.groups or ()), extra=extra)
+
+    def client(self, credential: Credential, identity: Identity) -> Client:  # noqa: ARG002 - the contract
+        """See `Access`."""
+        return Client(_WithToken(self._users, credential.token), user_agent=_USER_AGENT)
+
+    @property
+    def system(self) -> Client:
+        """See `Access`."""
+        return self._client
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._client.close()
+        await self._users.close()
+
+
+class _WithToken:
+    """A `Transport` with a user's token."""
+
+    def __init__(self, transport: Transport, token: str) -> None:
+        self._transport = transport
+        self._fields = {"authorization": f"Bearer {token}"}
+
+    async def request(
+        self, method: str, target: str, *, headers: Mapping[str, str], body: bytes = b""
+    ) -> Response:
+        """See `Transport`."""
+        return await self._transport.request(method, target, headers={**headers, **self._fields}, body=body)
+
+    async def close(self) -> None:
+        """See `Transport`: that of all users stays open."""
+
+
+class _User(msgspec.Struct, rename="camel"):
+    """Kubernetes' `UserInfo`."""
+
+    username: str = ""
+    uid: str = ""
+    groups: list[str] | None = None
+    extra: dict[str, list[str]] | None = None
+
+
+class _ReviewStatus(msgspec.Struct, rename="camel"):
+    authenticated: bool = False
+    user: _User = msgspec.field(default_factory=_User)
+    user_info: _User = msgspec.field(default_factory=_User)
+
+
+class _Review(msgspec.Struct):
+    status: _ReviewStatus = msgspec.field(default_factory=_ReviewStatus)
+
+
+async def _review(client: Client, kind: str, fields: dict[str, Any]) -> _Review:
+    """The API server's answer. Raises `ApiError`."""
+    body = {"apiVersion": "authentication.k8s.io/v1", "kind": kind, **fields}
+    response = await client.raw(
+        "POST",
+        f"/apis/authentication.k8s.io/v1/{kind.lower()}s",
+        body=msgspec.json.encode(body),
+        headers={"content-type": "application/json"},
+    )
+    try:
+        return msgspec.json.decode(response.body, type=_Review)
+    except msgspec.MsgspecError as error:
+        raise InternalError(f"{kind}: {error}") from None
+
+
+class ClusterDashboardOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings of the dashboard of controllers. `files`: its certificate; None: one of its own. `namespace`:
+    that of the controllers, empty for all."""
+
+    host: str
+    port: int
+    files: CertificateFiles | None = None
+    read_only: bool = False
+    namespace: str = ""
+
+
+class ClusterDashboard:
+    """The dashboard of controllers, on a port of its own; `close` stops it."""
+
+    def __init__(self, options: ClusterDashboardOptions, access: ClusterAccess, clock: Clock) -> None:
+        self._options = options
+        self._access = access
+        self._clock = clock
+        self._tasks = TaskSet()
+        self._site: Site | None = None
+        self._face: HttpsServer | None = None
+        self._seal_key = secrets.token_bytes(32)
+        self._sessions = Sessions(self._seal_key, clock)
+
+    async def listen(self) -> int:
+        """Serve it; returns the port. Raises `StartError`."""
+        options = self._options
+        names = ("localhost", socket.gethostname(), *own_addresses(), "127.0.0.1", "::1")
+        tls = MetricsTls(source=options.files or OwnCertificate(tuple(dict.fromkeys(names))))
+        certificate = ServingCertificate(tls, self._access.system, self._clock, "dashboard")
+        await certificate.renew()
+        self._tasks.start(certificate.keep(), name="the certificate of the dashboard")
+        try:
+            self._face = await serve_https(
+                self.handle, host=options.host, port=options.port, context=certificate.context, is_fair=False
+            )
+        except OSError as error:
+            where = f"{in_brackets(options.host)}:{options.port}"
+            raise StartError(f"cannot serve the dashboard on {where}: {error.strerror or error}") from error
+        return self._face.port
+
+    async def handle(self, request: Request) -> Response:
+        """Answer any request; never raises but `asyncio.CancelledError`."""
+        path = request.target.partition("?")[0]
+        if path == "/":
+            return Response(308, {"location": "ui/", "content-length": "0"})
+        if path != PATH and not path.startswith(f"{PATH}/"):
+            return Response(404, {"content-type": "text/plain"}, b"the dashboard is at /ui/\n")
+        if self._site is None:
+            from certwright.dashboard.site import Site  # as in `Front`
+
+            options = Options(
+                seal_key=self._seal_key,
+                read_only=self._options.read_only,
+                namespace=self._options.namespace,
+                how_to_log_in="`kubectl create token NAME` prints a token of a ServiceAccount.",
+                revoke=revoke,
+            )
+            self._site = Site(self._access, options, self._sessions, self._clock)
+        return await self._site.handle(request)
+
+    async def close(self) -> None:
+        """Stop listening, and following the API."""
+        if self._face is not None:
+            await self._face.close(grace_s=0.2)
+        if self._site is not None:
+            await self._site.close()
+        await self._tasks.close()
+        await self._access.close()
 
 
 async def revoke(client: Client, namespace: str, name: str, reason: str) -> str:

@@ -1,4 +1,5 @@
-"""TLS of the metrics endpoint: a certificate from files, or one signed by a CA in a Secret.
+"""TLS of the controllers' metrics and dashboard: a certificate from files, one signed by a CA in a Secret, or
+one of its own.
 
 The certificate is checked every ten seconds; a new one is used for new connections. Until there is one,
 handshakes fail; what fails later leaves the former certificate in use.
@@ -53,7 +54,7 @@ class CertificateFiles(msgspec.Struct, frozen=True):
 class MetricsTls(msgspec.Struct, frozen=True, kw_only=True):
     """The settings. `ciphers` are OpenSSL's names for TLS 1.2; empty: those with ephemeral keys and AEAD."""
 
-    source: CertificateFiles | CaSettings
+    source: CertificateFiles | CaSettings | OwnCertificate
     minimum: ssl.TLSVersion = ssl.TLSVersion.TLSv1_2
     ciphers: tuple[str, ...] = ()
 
@@ -76,14 +77,48 @@ class _Files:
         )
 
 
-class ServingCertificate:
-    """The certificate. `context` uses the current one for each handshake."""
+class OwnCertificate:
+    """A `Source` that makes a certificate of a CA that nobody knows; users compare its fingerprint, which is
+    logged."""
 
-    def __init__(self, tls: MetricsTls, client: Client, clock: Clock) -> None:
+    def __init__(self, dns_names: tuple[str, ...]) -> None:
+        self._dns_names = dns_names
+        self._pem = b""
+        self._facts: CertificateFacts | None = None
+
+    async def pem(self, now: datetime) -> bytes:
+        """See `Source`."""
+        if self._facts is None or not self._facts.not_before <= now < renew_at(self._facts):
+            self._pem, self._facts = _leaf(
+                new_ca("certwright dashboard", CA_LIFE, now=now), self._dns_names, CA_LIFE, now
+            )
+            logs.event(
+                _log,
+                logging.WARNING,
+                "the dashboard has its own certificate, which browsers warn of: compare its fingerprint, "
+                "or name another with --dashboard-tls-cert-file",
+                subject="server",
+                sha256=self._facts.fingerprint.hex(":").upper(),
+                notAfter=self._facts.not_after,
+            )
+        return self._pem
+
+
+class ServingCertificate:
+    """The certificate of the endpoint `name`. `context` uses the current one for each handshake."""
+
+    def __init__(self, tls: MetricsTls, client: Client, clock: Clock, name: str = "metrics endpoint") -> None:
         self._tls = tls
         self._clock = clock
-        source = tls.source
-        self._source: Source = SecretCa(client, source) if isinstance(source, CaSettings) else _Files(source)
+        self._name = name
+        self._source: Source
+        match tls.source:
+            case CaSettings():
+                self._source = SecretCa(client, tls.source)
+            case OwnCertificate():
+                self._source = tls.source
+            case _:
+                self._source = _Files(tls.source)
         self._pem = b""
         self._current: ssl.SSLContext | None = None
         self._problem = ""
@@ -103,9 +138,9 @@ class ServingCertificate:
             pem = await self._source.pem(self._clock.now())
             if pem != self._pem:
                 context = self._new_context()
-                load_pair(context, pem, "certificate of the metrics endpoint")
+                load_pair(context, pem, f"certificate of the {self._name}")
                 self._current, self._pem = context, pem
-                logs.event(_log, logging.INFO, "the metrics endpoint has a new certificate", subject="server")
+                logs.event(_log, logging.INFO, f"the {self._name} has a new certificate", subject="server")
         except OSError as error:
             self._report(f"{error.filename}: {error.strerror}")
         except (ApiError, Unreachable, PkiError, ValueError) as error:
@@ -116,7 +151,7 @@ class ServingCertificate:
     def _report(self, problem: str) -> None:
         if problem != self._problem:
             self._problem = problem
-            _log.warning("the metrics endpoint gets no new certificate: %s; trying again", problem)
+            _log.warning("the %s gets no new certificate: %s; trying again", self._name, problem)
 
     def _choose(self, connection: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> int | None:
         if self._current is None:
@@ -163,7 +198,7 @@ class SecretCa:
         facts = self._facts
         # One that begins later was issued by a clock that was ahead.
         if self._signer != ca.facts.pem or facts is None or not facts.not_before <= now < renew_at(facts):
-            self._leaf, self._facts = _leaf(ca, self._settings, now)
+            self._leaf, self._facts = _leaf(ca, self._settings.dns_names, self._settings.leaf_life, now)
             self._signer = ca.facts.pem
         return self._leaf
 
@@ -251,10 +286,12 @@ def _new_ca(now: datetime) -> dict[str, bytes]:
     }
 
 
-def _leaf(ca: Signed, settings: CaSettings, now: datetime) -> tuple[bytes, CertificateFacts]:
-    """A new certificate with its key, and what is in it."""
-    dns_names = tuple(name for name in settings.dns_names if not is_ip_address(name))
-    addresses = tuple(name for name in settings.dns_names if is_ip_address(name))
+def _leaf(
+    ca: Signed, names: tuple[str, ...], life: timedelta, now: datetime
+) -> tuple[bytes, CertificateFacts]:
+    """A new certificate for names and addresses, with its key, and what is in it."""
+    dns_names = tuple(name for name in names if not is_ip_address(name))
+    addresses = tuple(name for name in names if is_ip_address(name))
     plan = CsrPlan(dns_names=dns_names, ip_addresses=addresses, usages=("digital signature", "server auth"))
-    facts, key = new_leaf(ca, plan, settings.leaf_life, now=now)
+    facts, key = new_leaf(ca, plan, life, now=now)
     return facts.pem + keys.encode_private_key(key, KeyEncoding.PKCS8), facts

@@ -6,17 +6,20 @@ import asyncio
 import logging
 import os
 import socket
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 
 import click
 import msgspec
+from msgspec.structs import replace as replace_struct
 
 from certwright.cli import (
     access,
     acme_flags,
     controller_flags,
     daemon,
+    dashboard_flags,
     delivery_flags,
     lazy,
     metrics_flags,
@@ -27,6 +30,9 @@ from certwright.cli.flags import ANY_ADDRESS, flag_options, values_of
 from certwright.cli.options import ServerOptions, server_options
 from certwright.kube.api.naming import random_suffix
 from certwright.kube.client.kubeconfig import ClusterAccess
+from certwright.kube.client.login import LoginFiles
+from certwright.kube.util.clock import SystemClock
+from certwright.kube.util.encoding import in_brackets
 
 _SOON_S = 2.0
 """How long to wait for the lease before a message."""
@@ -42,6 +48,26 @@ class _Target(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         return f"{self.cluster_access.server} (kubeconfig {self.choice})"
+
+
+async def _serve_dashboard(
+    target: _Target, options: lazy.app.ClusterDashboardOptions, log: daemon.LogFlags
+) -> lazy.app.ClusterDashboard:
+    """The dashboard, whose users have their own rights."""
+    cluster, choice = target.cluster_access, target.choice
+    anonymous = replace_struct(
+        cluster, token="", client_cert_pem=b"", client_key_pem=b"", files=LoginFiles(), plugin=None
+    )
+    access_ = lazy.app.ClusterAccess(
+        access.connect(choice, cluster), access.connect(choice, anonymous), SystemClock()
+    )
+    dashboard = lazy.app.ClusterDashboard(options, access_, SystemClock())
+    try:
+        port = await dashboard.listen()
+    except lazy.app.StartError as error:
+        raise Failed(str(error)) from error
+    log.announce(f"the dashboard is at https://{in_brackets(options.host)}:{port}/ui/")
+    return dashboard
 
 
 async def _serve_metrics(
@@ -94,6 +120,7 @@ async def _report_leading(running: lazy.app.RunningControllers, where: str, log:
     help="Watch one namespace only, and ignore ClusterIssuers; without it, watch all namespaces.",
 )
 @flag_options("metrics", metrics_flags.MetricsFlags)
+@flag_options("dashboard", dashboard_flags.DashboardFlags)
 @flag_options("log", daemon.LogFlags)
 @server_options
 def command(
@@ -106,6 +133,7 @@ def command(
     cluster: controller_flags.ClusterFlags,
     namespace: str | None,
     metrics: metrics_flags.MetricsFlags,
+    dashboard: dashboard_flags.DashboardFlags,
     log: daemon.LogFlags,
 ) -> _Settings | None:
     """Run the controllers until Ctrl-C or SIGTERM, against the server that the kubeconfig names.
@@ -132,7 +160,17 @@ def command(
     cluster_access = access.load(choice, server.context)
     options = replace(options, api_server_ca=cluster_access.ca_pem)
     target = _Target(choice, cluster_access)
-    lazy.app.run(_work(click.get_current_context(), target, options, _settings(cluster), metrics, log))
+    lazy.app.run(
+        _work(
+            click.get_current_context(),
+            target,
+            options,
+            _settings(cluster),
+            metrics,
+            dashboard.options(namespace),
+            log,
+        )
+    )
     daemon.leave()
     return None
 
@@ -143,6 +181,7 @@ async def _work(
     options: lazy.app.ControllerOptions,
     cluster: lazy.app.ClusterSettings,
     metrics: metrics_flags.MetricsFlags,
+    dashboard: lazy.app.ClusterDashboardOptions | None,
     log: daemon.LogFlags,
 ) -> None:
     stop = daemon.Stop()
@@ -162,8 +201,11 @@ async def _work(
         return "read the flags and the files that they name again"
 
     stop.reload = lambda: daemon.reload(context, use)
-    async with stop.ending(running, _log):
+    async with stop.ending(running, _log), AsyncExitStack() as stack:
         await _serve_metrics(running, metrics, log)
+        if dashboard is not None:
+            served = await _serve_dashboard(target, dashboard, log)
+            stack.push_async_callback(served.close)
         reporting = asyncio.ensure_future(_report_leading(running, str(target), log))
         daemon.log_started(_log, server=target.cluster_access.server)
         stop.ready(f"controllers of {target.cluster_access.server}")

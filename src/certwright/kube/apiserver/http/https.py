@@ -186,22 +186,27 @@ async def serve_https(
     *,
     host: str,
     port: int,
-    certfile: Path,
-    keyfile: Path,
-    client_ca_file: Path | None,
+    certfile: Path | None = None,
+    keyfile: Path | None = None,
+    client_ca_file: Path | None = None,
+    context: ssl.SSLContext | None = None,
     is_fair: bool = True,
     max_unread: int = MAX_UNREAD,
     limits: ConnectionLimits | None = None,
     clock: Clock | None = None,
 ) -> HttpsServer:
-    """Serve `handler` over TLS; port 0 picks a free one. `is_fair`: announce to clients that they need not
-    limit their rate. `max_unread`: bytes that all connections may buffer for clients that do not read.
-    `limits`: of connections. `clock`: for the field `Date`; the system's by default.
+    """Serve `handler` over TLS, with the certificate of the files or with `context`; port 0 picks a free one.
+    `is_fair`: announce to clients that they need not limit their rate. `max_unread`: bytes that all
+    connections may buffer for clients that do not read. `limits`: of connections. `clock`: for the field
+    `Date`; the system's by default.
 
     Clients may present a certificate of `client_ca_file`'s CAs; one of another CA fails the handshake. Raises
     `OSError` when the address is not available or a file cannot be read, `ssl.SSLError` for an invalid file.
     """
-    context = _context(certfile, keyfile, client_ca_file)
+    if context is None:
+        assert certfile is not None
+        assert keyfile is not None
+        context = _context(certfile, keyfile, client_ca_file)
     traffic = Traffic(handler, clock or SystemClock(), is_fair=is_fair, max_unread=max_unread)
     family, kind, protocol, _, address = socket.getaddrinfo(
         host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE

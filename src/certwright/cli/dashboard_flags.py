@@ -1,0 +1,74 @@
+"""Flags of the dashboard of `certwright controllers`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import click
+
+from certwright.cli import lazy
+from certwright.cli.flags import ANY_ADDRESS, Address, flag, parse_address
+
+
+def _address(value: str) -> Address | None:
+    return parse_address(value) if value else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DashboardFlags:
+    """Where the dashboard is served, and with which certificate. Raises `click.UsageError`."""
+
+    SECTION: ClassVar = "Dashboard"
+
+    address: Address | None = flag(
+        "--dashboard-listen",
+        "Serve the dashboard there, over HTTPS, for users of the cluster with a token; without it, disabled.",
+        metavar="HOST:PORT",
+        default="",
+        parse=_address,
+        often=True,
+    )
+    mode: str = flag(
+        "--dashboard",
+        "The pages of --dashboard-listen: on, read-only (they change nothing), or off.",
+        type=click.Choice(["on", "read-only", "off"]),
+        default="on",
+    )
+    cert_file: str = flag(
+        "--dashboard-tls-cert-file",
+        "The certificate of the dashboard (PEM); read again when it changes. Without it, one is made at each "
+        "start, and its fingerprint is logged.",
+        metavar="FILE",
+        default="",
+    )
+    key_file: str = flag(
+        "--dashboard-tls-private-key-file",
+        "The private key of --dashboard-tls-cert-file.",
+        metavar="FILE",
+        default="",
+    )
+
+    def __post_init__(self) -> None:
+        if bool(self.cert_file) != bool(self.key_file):
+            raise click.UsageError(
+                "--dashboard-tls-cert-file and --dashboard-tls-private-key-file need each other"
+            )
+        if self.address is None and self.cert_file:
+            raise click.UsageError("a certificate for the dashboard needs --dashboard-listen")
+
+    def options(self, namespace: str | None) -> lazy.app.ClusterDashboardOptions | None:
+        """The settings; None: there is no dashboard. `namespace`: that of the controllers."""
+        if self.address is None or self.mode == "off":
+            return None
+        files = None
+        if self.cert_file:
+            files = lazy.app.CertificateFiles(Path(self.cert_file), Path(self.key_file))
+        return lazy.app.ClusterDashboardOptions(
+            host=self.address[0] or ANY_ADDRESS,
+            port=self.address[1],
+            files=files,
+            read_only=self.mode == "read-only",
+            namespace=namespace or "",
+        )
