@@ -22,7 +22,7 @@ class DashboardFlags:
 
     SECTION: ClassVar = "Dashboard"
 
-    address: Address | None = flag(
+    dashboard_address: Address | None = flag(
         "--dashboard-listen",
         "Serve the dashboard there, over HTTPS, for users of the cluster with a token; without it, disabled.",
         metavar="HOST:PORT",
@@ -30,20 +30,20 @@ class DashboardFlags:
         parse=_address,
         often=True,
     )
-    mode: str = flag(
+    dashboard_mode: str = flag(
         "--dashboard",
         "The pages of --dashboard-listen: on, read-only (they change nothing), or off.",
         type=click.Choice(["on", "read-only", "off"]),
         default="on",
     )
-    cert_file: str = flag(
+    dashboard_cert_file: str = flag(
         "--dashboard-tls-cert-file",
         "The certificate of the dashboard (PEM); read again when it changes. Without it, one is made at each "
         "start, and its fingerprint is logged.",
         metavar="FILE",
         default="",
     )
-    key_file: str = flag(
+    dashboard_key_file: str = flag(
         "--dashboard-tls-private-key-file",
         "The private key of --dashboard-tls-cert-file.",
         metavar="FILE",
@@ -51,24 +51,24 @@ class DashboardFlags:
     )
 
     def __post_init__(self) -> None:
-        if bool(self.cert_file) != bool(self.key_file):
+        if bool(self.dashboard_cert_file) != bool(self.dashboard_key_file):
             raise click.UsageError(
                 "--dashboard-tls-cert-file and --dashboard-tls-private-key-file need each other"
             )
-        if self.address is None and self.cert_file:
+        if self.dashboard_address is None and self.dashboard_cert_file:
             raise click.UsageError("a certificate for the dashboard needs --dashboard-listen")
 
     def options(self, namespace: str | None) -> lazy.app.ClusterDashboardOptions | None:
         """The settings; None: there is no dashboard. `namespace`: that of the controllers."""
-        if self.address is None or self.mode == "off":
+        if self.dashboard_address is None or self.dashboard_mode == "off":
             return None
         files = None
-        if self.cert_file:
-            files = lazy.app.CertificateFiles(Path(self.cert_file), Path(self.key_file))
+        if self.dashboard_cert_file:
+            files = lazy.app.CertificateFiles(Path(self.dashboard_cert_file), Path(self.dashboard_key_file))
         return lazy.app.ClusterDashboardOptions(
-            host=self.address[0] or ANY_ADDRESS,
-            port=self.address[1],
+            host=self.dashboard_address[0] or ANY_ADDRESS,
+            port=self.dashboard_address[1],
             files=files,
-            read_only=self.mode == "read-only",
+            read_only=self.dashboard_mode == "read-only",
             namespace=namespace or "",
         )
