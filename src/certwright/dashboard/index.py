@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from enum import StrEnum
@@ -69,6 +71,12 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     next_attempt: float
     message: str
     since: float
+    resource_version: str = ""
+
+    @property
+    def metadata(self) -> Row:
+        """What a cache identifies the row by: it has the object's namespace, name and resourceVersion."""
+        return self
 
     @property
     def key(self) -> ObjectKey:
@@ -124,11 +132,12 @@ def row_of(certificate: Json) -> Row:
     names = tuple(str(name) for kind in kinds for name in spec.get(kind) or ())
     next_attempt = record.next_attempt if record is not None else None
     return Row(
-        namespace=meta["namespace"],
+        namespace=sys.intern(meta["namespace"]),
         name=meta["name"],
+        resource_version=str(meta.get("resourceVersion", "")),
         names=names or ((str(spec["commonName"]),) if spec.get("commonName") else ()),
         secret=str(spec.get("secretName", "")),
-        issuer=f"{ref['kind']}{group}/{ref['name']}",
+        issuer=sys.intern(f"{ref['kind']}{group}/{ref['name']}"),
         is_ca=bool(spec.get("isCA")),
         state=state,
         is_valid=ready,
@@ -147,6 +156,14 @@ def _unix(value: Any) -> float:
     return moment.timestamp() if moment is not None else 0.0
 
 
+class _Rows(Informer[Any]):
+    """The informer of Certificates, which keeps their rows instead."""
+
+    def _decode(self, raw: msgspec.Raw) -> Row | None:
+        certificate = super()._decode(raw)
+        return None if certificate is None else row_of(certificate)
+
+
 class Index:
     """Rows of all certificates, and the issuers and Deliveries as JSON.
 
@@ -159,41 +176,62 @@ class Index:
         self._namespace = namespace
         self._details: TaskSet | None = None
         self._detail_observers: set[tuple[str, Callable[[], None]]] = set()
+        self._certificates = _Rows(client, plain_kinds.CERTIFICATES, clock, namespace=namespace)
+        kinds = (plain_kinds.ISSUERS, plain_kinds.DELIVERIES, plain_kinds.CLUSTER_ISSUERS)
         self._informers: dict[str, Informer[Json]] = {
             kind.plural: Informer(
                 client,
                 kind,
                 clock,
                 namespace=namespace,
-                is_optional=kind.plural != "certificates",
+                is_optional=True,
                 indexers={"source": _source_key} if kind is plain_kinds.DELIVERIES else None,
             )
-            for kind in (
-                plain_kinds.CERTIFICATES,
-                plain_kinds.ISSUERS,
-                plain_kinds.DELIVERIES,
-                *(() if namespace else (plain_kinds.CLUSTER_ISSUERS,)),
-            )
+            for kind in kinds[: 2 if namespace else None]
         }
-        self.rows: dict[ObjectKey, Row] = {}
         self.generation = 0
+        self._namespaces: Counter[str] = Counter()
         self._ordered: dict[str, tuple[int, list[Row]]] = {}
         self._observers: set[Callable[[], None]] = set()
+        self._certificates.add_handler(self._follow)
+        self._tasks.start(self._certificates.run(), name="dashboard: certificates")
         for plural, informer in self._informers.items():
-            informer.add_handler(self._follow_rows if plural == "certificates" else self._note)
+            informer.add_handler(self._note)
             self._tasks.start(informer.run(), name=f"dashboard: {plural}")
 
     @property
     def is_synced(self) -> bool:
         """Whether everything has been listed."""
-        return all(informer.synced.is_set() for informer in self._informers.values())
+        return all(informer.synced.is_set() for informer in (self._certificates, *self._informers.values()))
 
-    async def wait_synced(self, *, patience_s: float = 30.0) -> None:
-        """Return when everything has been listed, or that time has passed."""
+    @property
+    def is_observed(self) -> bool:
+        """Whether a page is open."""
+        return bool(self._observers)
+
+    async def wait_synced(self, *, patience_s: float = 2.0) -> None:
+        """Return when everything has been listed, or that time has passed: what is there is shown then."""
         with suppress(TimeoutError):
             async with asyncio.timeout(patience_s):
-                for informer in self._informers.values():
+                for informer in (self._certificates, *self._informers.values()):
                     await informer.synced.wait()
+
+    def __len__(self) -> int:
+        return len(self._certificates.cache)
+
+    @property
+    def namespaces(self) -> list[str]:
+        """The namespaces of certificates, in order."""
+        return sorted(self._namespaces)
+
+    def get(self, key: ObjectKey) -> Row | None:
+        """The row of a certificate."""
+        row: Row | None = self._certificates.cache.get(key)
+        return row
+
+    def rows(self) -> Iterable[Row]:
+        """All rows, in no particular order."""
+        return self._certificates.cache.values()
 
     def observe(self, changed: Callable[[], None]) -> Callable[[], None]:
         """Call `changed` after each change, until the returned function is called."""
@@ -255,7 +293,7 @@ class Index:
         generation, rows = self._ordered.get(sort, (-1, []))
         if generation != self.generation:
             by = attrgetter("namespace", "name") if sort == "name" else attrgetter(sort, "namespace", "name")
-            rows = sorted(self.rows.values(), key=by)
+            rows = sorted(self.rows(), key=by)
             self._ordered[sort] = (self.generation, rows)
         return rows
 
@@ -275,7 +313,7 @@ class Index:
         deliveries = list(self.deliveries())
         if not deliveries:
             return found
-        by_secret = {(row.namespace, row.secret): row.key for row in self.rows.values()}
+        by_secret = {(row.namespace, row.secret): row.key for row in self.rows()}
         for delivery in deliveries:
             namespace, name = delivery["metadata"]["namespace"], delivery["metadata"]["name"]
             if not scope.allows(namespace, name):
@@ -288,15 +326,15 @@ class Index:
                 found[key] = _both(found.get(key), delivery)
         return found
 
-    def _follow_rows(self, old: Json | None, new: Json | None) -> None:
-        if new is not None:
-            row = row_of(new)
-            self.rows[row.key] = row
-        elif old is not None:
-            self.rows.pop(ObjectKey(old["metadata"]["namespace"], old["metadata"]["name"]), None)
-        self._note(old, new)
+    def _follow(self, old: Row | None, new: Row | None) -> None:
+        if old is None and new is not None:
+            self._namespaces[new.namespace] += 1
+        elif new is None and old is not None:
+            self._namespaces[old.namespace] -= 1
+            self._namespaces += Counter()  # drops what is zero
+        self._note(None, None)
 
-    def _note(self, _old: Json | None, _new: Json | None) -> None:
+    def _note(self, _old: object, _new: object) -> None:
         self.generation += 1
         for changed in tuple(self._observers):
             changed()

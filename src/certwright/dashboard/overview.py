@@ -156,7 +156,7 @@ def summarize(index: Index, scope: Scope, deliveries: Scope, now: float) -> Summ
     suspects += [
         row
         for key in lamps
-        if key not in seen and (row := index.rows.get(key)) and scope.allows(row.namespace, row.name)
+        if key not in seen and (row := index.get(key)) and scope.allows(row.namespace, row.name)
     ]
     troubles = {
         row.key: trouble for row in suspects if (trouble := _trouble(index, row, now, lamps.get(row.key)))
@@ -165,7 +165,7 @@ def summarize(index: Index, scope: Scope, deliveries: Scope, now: float) -> Summ
     served = sum(
         1
         for key, lamp in lamps.items()
-        if lamp.served and (row := index.rows.get(key)) and not row.is_ca and scope.allows(*key)
+        if lamp.served and (row := index.get(key)) and not row.is_ca and scope.allows(*key)
     )
     leaves = sum(1 for row in rows if not row.is_ca)
     return Summary(
@@ -189,8 +189,10 @@ def _served(served: int, total: int) -> str:
     return f"valid; {served:,} {'is' if served == 1 else 'are'} delivered and served"
 
 
-def headline(summary: Summary) -> str:
-    """The sentence of the banner."""
+def headline(summary: Summary, *, is_reading: bool = False) -> str:
+    """The sentence of the banner. `is_reading`: the index has not been filled yet."""
+    if is_reading:
+        return f"Reading certificates: {summary.total:,} so far"
     if not summary.total:
         return "There are no certificates yet"
     if not summary.troubles:
@@ -382,7 +384,7 @@ class Overview(msgspec.Struct, frozen=True):
 
 async def overview(visit: Visit, query: Query, *, limit: int = PAGE) -> Overview:
     """What the first page shows to the user. Raises `ApiError`."""
-    await visit.index.wait_synced(patience_s=2.0)
+    await visit.index.wait_synced()
     scope, delivered = await visit.scope("certificates"), await visit.scope("deliveries")
     visible = {plural: await visit.scope(plural) for plural in ("issuers", "clusterissuers")}
     now = visit.now.timestamp()
@@ -396,14 +398,14 @@ async def overview(visit: Visit, query: Query, *, limit: int = PAGE) -> Overview
         return summary, chosen, timeline(rows, summary.troubles, now), namespaces, sorted(kinds)
 
     summary, chosen, line, namespaces, kinds = await asyncio.to_thread(compute)
-    troubled = [row for key in sorted(summary.troubles) if (row := visit.index.rows.get(key)) is not None]
+    troubled = [row for key in sorted(summary.troubles) if (row := visit.index.get(key)) is not None]
     incidents = incidents_of(visit.index, troubled, visible, visit.now, visit.command)
     grouped = {row.key for incident in incidents for row in incident.rows}
     alone = [row for row in troubled if row.key not in grouped]
     start = (query.page - 1) * limit
     return Overview(
         summary,
-        headline(summary),
+        headline(summary, is_reading=not visit.index.is_synced),
         incidents,
         await cards_of(visit, alone[:_MOST_CARDS], summary),
         max(len(alone) - _MOST_CARDS, 0),

@@ -39,6 +39,7 @@ from certwright.kube.api.errors import (
 from certwright.kube.api.manifests import read_value
 from certwright.kube.util.clock import Clock
 from certwright.kube.util.http_messages import Request, Response, close_stream
+from certwright.kube.util.tasks import TaskSet
 
 ROOT: Final = "/ui/"
 HEADERS: Final = {
@@ -57,6 +58,8 @@ _HTML: Final = "text/html; charset=utf-8"
 _LARGEST_FORM: Final = 64 * 1024
 _LARGEST_KUBECONFIG: Final = 32 * 1024
 _MOST_FIELDS: Final = 50
+_UNUSED_S: Final = 600.0
+"""After which time without a request or an open page the index is freed."""
 _MOST_STREAMS_OF_ONE: Final = 20
 _MOST_STREAMS: Final = 400
 """Pages that are open and visible."""
@@ -75,6 +78,8 @@ class Site:
         self._views = {re.compile(pattern): view for pattern, view in routes.VIEWS.items()}
         self._acts = {re.compile(pattern): act for pattern, act in routes.ACTS.items()}
         self._index: Index | None = None
+        self._used = 0.0
+        self._tasks = TaskSet()
         self._tools = Tools(
             lambda: self.index, Scopes(clock), LogLines(), options, Elsewhere(options.scan, options.files)
         )
@@ -86,7 +91,16 @@ class Site:
         """The index, which begins to follow the API at its first use."""
         if self._index is None:
             self._index = Index(self._access.system, self.clock, namespace=self.options.namespace)
+            self._tasks.start(self._release(self._index), name="dashboard: release")
+        self._used = self.clock.monotonic()
         return self._index
+
+    async def _release(self, index: Index) -> None:
+        """Free the index once nobody has looked for a while."""
+        while index.is_observed or self.clock.monotonic() - self._used < _UNUSED_S:
+            await self.clock.sleep(_UNUSED_S / 2)
+        self._index = None
+        await index.close()
 
     def use(self, *, read_only: bool) -> None:
         """Change a setting while pages are open."""
@@ -96,6 +110,7 @@ class Site:
         """Stop following the API; open streams end."""
         self._is_closed = True
         self._tools.log.close()
+        await self._tasks.close()
         if self._index is not None:
             await self._index.close()
 

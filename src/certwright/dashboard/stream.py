@@ -101,7 +101,7 @@ async def _events(visit: Visit, namespace: str) -> tuple[list[dict[str, Any]], l
     scope = await visit.scope("certificates")
     allowed = {key.namespace for key in scope.names} | scope.namespaces
     if scope.everywhere:
-        allowed = {key.namespace for key in visit.index.rows}
+        allowed = set(visit.index.namespaces)
     places = sorted(allowed)
     found, refused, has_more = [], [], len(places) > _MOST_NAMESPACES
     for place in places[:_MOST_NAMESPACES]:

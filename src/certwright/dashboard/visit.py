@@ -20,8 +20,8 @@ from certwright.kube.util.clock import Clock
 from certwright.kube.util.http_messages import Identity, Response
 from certwright.resources.names import GROUP, SETS_GROUP
 
-_SCOPE_S: Final = 1.0
-"""For how long the answer to what a user may list is used again."""
+_REST: Final = 20
+"""For how much longer than it took to ask an answer to what a user may list is used again."""
 _GROUPS: Final = {"deliveries": SETS_GROUP, "secrets": "", "events": ""}
 _MOST: Final = 1_000
 _LISTED: Final = 200
@@ -41,13 +41,13 @@ class Scopes:
         if now < until:
             return scope
         await index.wait_synced()
-        namespaces = {key.namespace for key in index.rows}
-        scope = await scope_of(client, _GROUPS.get(plural, GROUP), plural, sorted(namespaces))
+        scope = await scope_of(client, _GROUPS.get(plural, GROUP), plural, index.namespaces)
         if len(self._known) > _MOST:
             self._known.clear()
-        # Where the question takes long, because there are many namespaces, it is asked more rarely.
+        # Where the question takes long, because there are many namespaces, it is asked more rarely; in the
+        # process of the server it takes less than a millisecond.
         done = self._clock.monotonic()
-        self._known[key] = (done + max(_SCOPE_S, 20 * (done - now)), scope)
+        self._known[key] = (done + _REST * (done - now), scope)
         return scope
 
 

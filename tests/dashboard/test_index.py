@@ -1,0 +1,60 @@
+"""The index: rows follow the API, and are freed when nobody looks; the first page says what is still read."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from certwright.dashboard.index import Index, Row, Scope, State, row_of
+from certwright.dashboard.overview import headline, summarize
+from certwright.diagnosis import related
+from dashboard.visits import shop
+
+READY = {"type": "Ready", "status": "True"}
+FAILED = {"type": "Issuing", "status": "False", "message": "no", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+
+
+async def test_rows_follow_the_api_and_are_freed() -> None:
+    async with shop() as site:
+        before = (await site.status("admin"))["counts"]["total"]
+        await site.world.client.delete(related.CERTIFICATES, "lost", "shop")
+        await site.world.settle()
+        assert (await site.status("admin"))["counts"]["total"] == before - 1
+        watches = site.world.server.open_watches
+        await site.world.advance(timedelta(minutes=21))
+        assert site.world.server.open_watches <= watches - 4, "its list is kept no longer"
+        assert (await site.status("admin"))["counts"]["total"] == before - 1
+
+
+@pytest.mark.parametrize(
+    ("status", "state", "is_valid"),
+    [
+        ({}, State.WAITING, False),
+        ({"conditions": [READY]}, State.READY, True),
+        ({"conditions": [READY, {"type": "Issuing", "status": "True"}]}, State.ISSUING, True),
+        ({"conditions": [FAILED], "lastFailureTime": "2026-01-01T00:00:00Z"}, State.FAILED, False),
+        ({"conditions": [READY, FAILED], "lastFailureTime": "2026-01-01T00:00:00Z"}, State.FAILED, True),
+    ],
+)
+def test_the_state_of_a_row(status: dict[str, object], state: State, is_valid: bool) -> None:
+    row = make_row(status=status)
+    assert (row.state, row.is_valid) == (state, is_valid)
+
+
+def make_row(name: str = "web", **fields: object) -> Row:
+    spec = {"secretName": name, "dnsNames": ["a.example.com"], "issuerRef": {"name": "ca"}}
+    return row_of({"metadata": {"namespace": "shop", "name": name}, "spec": spec, **fields})
+
+
+async def test_what_is_still_read_is_said() -> None:
+    async with shop() as site:
+        index = Index(site.client_of("admin"), site.world.clock)
+        try:
+            summary = summarize(index, Scope(everywhere=True), Scope(), 0.0)
+            assert headline(summary, is_reading=not index.is_synced) == "Reading certificates: 0 so far"
+            await index.wait_synced()
+            summary = summarize(index, Scope(everywhere=True), Scope(), 0.0)
+            assert headline(summary).startswith("1 of 4 certificates needs you: shop/lost")
+        finally:
+            await index.close()
