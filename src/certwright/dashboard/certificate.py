@@ -43,6 +43,7 @@ from certwright.pki.certificates import CertificateFacts
 from certwright.pki.errors import PkiError
 from certwright.resources.delivery import DEFAULT_OUTPUTS
 from certwright.resources.names import GROUP, LAST_APPLIED
+from certwright.resources.reasons import MANUAL_REQUEST_WAITS, MANUALLY_TRIGGERED
 
 Json = Mapping[str, Any]
 _MOST_EVENTS: Final = 50
@@ -460,10 +461,17 @@ async def page(visit: Visit) -> View:
 
 
 def _triggers(certificate: Json, events: Sequence[Happening] | None) -> list[Happening]:
-    """The Events that may say why an issuance began, newest first, and the condition of a running one."""
+    """The Events that may say why an issuance began, newest first; of one that was asked for by hand there is
+    none, but the condition says so while it runs."""
     issuing, found = condition(certificate, "Issuing"), list(events or ())
-    if issuing.get("status") == "True":
-        at, words = parse_time(issuing.get("lastTransitionTime")), sentence(str(issuing.get("message", "")))
+    if issuing.get("status") == "True" and issuing.get("reason") in (
+        MANUALLY_TRIGGERED,
+        MANUAL_REQUEST_WAITS,
+    ):
+        at, words = (
+            parse_time(issuing.get("lastTransitionTime")),
+            "Asked for by hand (certwright renew, or here)",
+        )
         found.insert(0, Happening(at, "Certificate", "", "", "ok", "Issuing", words, 1))
     return found
 
@@ -605,7 +613,7 @@ async def _renew(visit: Visit, key: ObjectKey, certificate: Json) -> str:
     async def waits(_: dict[str, Any]) -> list[Json]:
         return [obj for obj in (around.order, *around.challenges) if obj is not None]
 
-    done = await actions.renew(visit.client, key, waits)
+    done = await actions.renew(visit.client, key, waits, now=visit.now)
     return f"{done.sentence}. {done.warning}".strip()
 
 

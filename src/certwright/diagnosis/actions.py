@@ -6,7 +6,7 @@ The command line and the dashboard do the same through these functions, as the u
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Final
 
 import msgspec
@@ -49,14 +49,16 @@ Waits = Callable[[Json], Awaitable[Iterable[Mapping[str, Any]]]]
 """Returns the Orders and Challenges of a Certificate. Raises `ApiError`."""
 
 
-async def renew(client: Client, key: ObjectKey, waits: Waits, listed: Json | None = None) -> Renewal:
+async def renew(
+    client: Client, key: ObjectKey, waits: Waits, *, now: datetime, listed: Json | None = None
+) -> Renewal:
     """Have the Certificate issued again. `listed`: the Certificate as it was read before. Raises
     `ApiError`."""
     certificate = await add_condition(client, CERTIFICATES, key, _renewal, listed)
     words = f"certificate {key}"
     # A running issuance may be in a backoff: the mark ends that too.
     is_running = is_true(certificate, "Issuing")
-    not_before = _not_before(certificate, await waits(certificate)) if is_running else None
+    not_before = _not_before(certificate, await waits(certificate), now) if is_running else None
     if not_before is not None:
         result, sentence = (
             "waiting",
@@ -82,9 +84,8 @@ def ca_warning(certificate: Json) -> str:
     )
 
 
-def _not_before(certificate: Json, objects: Iterable[Mapping[str, Any]]) -> datetime | None:
+def _not_before(certificate: Json, objects: Iterable[Mapping[str, Any]], now: datetime) -> datetime | None:
     """The time before which the issuer or its CA accepts nothing; None: it has named none."""
-    now = datetime.now(UTC)
     record = read_retry(certificate["metadata"].get("annotations") or {})
     named = [record.not_before] if record is not None else []
     for item in objects:

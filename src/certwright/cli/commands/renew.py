@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 import click
@@ -135,7 +136,7 @@ class _Renewer:
         words = f"certificate {namespace}/{name}"
         try:
             key = ObjectKey(namespace, name)
-            done = await renew(self._here.client, key, self._waits, listed)
+            done = await renew(self._here.client, key, self._waits, now=datetime.now(UTC), listed=listed)
         except errors.NotFound as error:
             target = Target(CERTIFICATES, namespace, (name,))
             missing = await not_found(self._here.client, error, target)
