@@ -1,4 +1,4 @@
-"""The page of a certificate of an ACME server: its order, its challenges, and what a renewal has to wait for."""
+"""The page of a certificate of an ACME server: its order, its challenges, and what a renewal waits for."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def test_the_chain_follows_an_issuance_without_a_list_of_orders(fake: Fake
 
 async def test_a_renewal_that_has_to_wait_says_until_when(fake: FakeWorld) -> None:
     admin = await visitor(fake.world)
-    fake.ca.refuse(Action.NEW_ORDER, "rateLimited", status=429, retry_after=7200)
+    fake.ca.refuse(Action.NEW_ORDER, "rateLimited", status=429, retry_after="7200")
     await fake.issue("web", after=timedelta(minutes=1))
     assert "Retry now" in (await admin.get(PAGE)).text
     done = await admin.post(f"{PAGE}/renew")

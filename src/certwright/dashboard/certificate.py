@@ -55,6 +55,7 @@ _LARGEST: Final = 128 * 1024
 """Bytes of a chain that is decoded."""
 _LASTING: Final = ("Secret", "Files", "Hosts")
 _FAILED: Final = ("invalid", "errored", "expired")
+_BY_HAND: Final = (MANUALLY_TRIGGERED, MANUAL_REQUEST_WAITS)
 _HIDDEN: Final = "(hidden)"
 
 
@@ -464,15 +465,9 @@ def _triggers(certificate: Json, events: Sequence[Happening] | None) -> list[Hap
     """The Events that may say why an issuance began, newest first; of one that was asked for by hand there is
     none, but the condition says so while it runs."""
     issuing, found = condition(certificate, "Issuing"), list(events or ())
-    if issuing.get("status") == "True" and issuing.get("reason") in (
-        MANUALLY_TRIGGERED,
-        MANUAL_REQUEST_WAITS,
-    ):
-        at, words = (
-            parse_time(issuing.get("lastTransitionTime")),
-            "Asked for by hand (certwright renew, or here)",
-        )
-        found.insert(0, Happening(at, "Certificate", "", "", "ok", "Issuing", words, 1))
+    if issuing.get("status") == "True" and issuing.get("reason") in _BY_HAND:
+        at = parse_time(issuing.get("lastTransitionTime"))
+        found.insert(0, Happening(at, "Certificate", "", "", "ok", "Issuing", "Asked for by hand", 1))
     return found
 
 
