@@ -19,7 +19,7 @@ import msgspec
 from certwright.app.metrics_tls import CertificateFiles, MetricsTls, OwnCertificate, ServingCertificate
 from certwright.app.options import ServeOptions, StartError
 from certwright.app.tls_identity import own_addresses
-from certwright.dashboard.access import Credential, Options
+from certwright.dashboard.access import Access, Credential, Options
 from certwright.dashboard.sessions import Sessions
 from certwright.kube.api.errors import BadRequest, Forbidden, InternalError, Unauthorized
 from certwright.kube.apiserver.base.users import flow_of, is_privileged
@@ -312,8 +312,6 @@ class ClusterDashboard:
         if path != PATH and not path.startswith(f"{PATH}/"):
             return Response(404, {"content-type": "text/plain"}, b"the dashboard is at /ui/\n")
         if self._site is None:
-            from certwright.dashboard.site import Site  # as in `Front`
-
             options = Options(
                 seal_key=self._seal_key,
                 read_only=self._options.read_only,
@@ -321,7 +319,7 @@ class ClusterDashboard:
                 how_to_log_in="`kubectl create token NAME` prints a token of a ServiceAccount.",
                 revoke=revoke,
             )
-            self._site = Site(self._access, options, self._sessions, self._clock)
+            self._site = _load(self._access, options, self._sessions, self._clock)
         return await self._site.handle(request)
 
     async def close(self) -> None:
@@ -344,6 +342,12 @@ async def revoke(client: Client, namespace: str, name: str, reason: str) -> str:
         return (await acme_commands.revoke(client, holder, reason=reason, user_agent=_USER_AGENT)).serial
     except acme_commands.CannotRevoke as error:
         raise BadRequest(str(error)) from error
+
+
+def _load(access: Access, options: Options, sessions: Sessions, clock: Clock) -> Site:
+    from certwright.dashboard.site import Site  # 12 MB and 80 ms for the templates
+
+    return Site(access, options, sessions, clock)
 
 
 class Front:
@@ -385,8 +389,6 @@ class Front:
 
     def _open(self) -> Site:
         if self._site is None:
-            from certwright.dashboard.site import Site  # 12 MB and 80 ms for the templates
-
             given = self._options()
             options = Options(
                 seal_key=self._seal_key,
@@ -396,7 +398,7 @@ class Front:
                 files=given.dashboard_files,
             )
             access = _ServerAccess(self._api, self._system)
-            self._site = Site(access, options, self._sessions, self._clock)
+            self._site = _load(access, options, self._sessions, self._clock)
         return self._site
 
     async def reload(self) -> None:

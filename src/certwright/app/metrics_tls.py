@@ -1,5 +1,5 @@
 """TLS of the controllers' metrics and dashboard: a certificate from files, one signed by a CA in a Secret, or
-one of its own.
+a self-signed one.
 
 The certificate is checked every ten seconds; a new one is used for new connections. Until there is one,
 handshakes fail; what fails later leaves the former certificate in use.
@@ -24,7 +24,7 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from certwright.app.tls_identity import Signed, new_ca, new_leaf, read_pair, renew_at
+from certwright.app.tls_identity import Signed, new_ca, new_leaf, read_pair, renew_at, self_signed
 from certwright.kit import logs
 from certwright.kube.api.core import SECRETS, Secret, SecretMeta
 from certwright.kube.api.errors import AlreadyExists, ApiError, Conflict, NotFound, Unreachable
@@ -78,8 +78,7 @@ class _Files:
 
 
 class OwnCertificate:
-    """A `Source` that makes a certificate of a CA that nobody knows; users compare its fingerprint, which is
-    logged."""
+    """A `Source` that makes a self-signed certificate; users compare its fingerprint, which is logged."""
 
     def __init__(self, dns_names: tuple[str, ...]) -> None:
         self._dns_names = dns_names
@@ -89,9 +88,8 @@ class OwnCertificate:
     async def pem(self, now: datetime) -> bytes:
         """See `Source`."""
         if self._facts is None or not self._facts.not_before <= now < renew_at(self._facts):
-            self._pem, self._facts = _leaf(
-                new_ca("certwright dashboard", CA_LIFE, now=now), self._dns_names, CA_LIFE, now
-            )
+            self._facts, key = self_signed(_plan(self._dns_names), CA_LIFE, now=now)
+            self._pem = self._facts.pem + keys.encode_private_key(key, KeyEncoding.PKCS8)
             logs.event(
                 _log,
                 logging.WARNING,
@@ -198,7 +196,7 @@ class SecretCa:
         facts = self._facts
         # One that begins later was issued by a clock that was ahead.
         if self._signer != ca.facts.pem or facts is None or not facts.not_before <= now < renew_at(facts):
-            self._leaf, self._facts = _leaf(ca, self._settings.dns_names, self._settings.leaf_life, now)
+            self._leaf, self._facts = _leaf(ca, self._settings, now)
             self._signer = ca.facts.pem
         return self._leaf
 
@@ -286,12 +284,14 @@ def _new_ca(now: datetime) -> dict[str, bytes]:
     }
 
 
-def _leaf(
-    ca: Signed, names: tuple[str, ...], life: timedelta, now: datetime
-) -> tuple[bytes, CertificateFacts]:
-    """A new certificate for names and addresses, with its key, and what is in it."""
+def _leaf(ca: Signed, settings: CaSettings, now: datetime) -> tuple[bytes, CertificateFacts]:
+    """A new certificate with its key, and what is in it."""
+    facts, key = new_leaf(ca, _plan(settings.dns_names), settings.leaf_life, now=now)
+    return facts.pem + keys.encode_private_key(key, KeyEncoding.PKCS8), facts
+
+
+def _plan(names: tuple[str, ...]) -> CsrPlan:
+    """What a server with these names and addresses needs."""
     dns_names = tuple(name for name in names if not is_ip_address(name))
     addresses = tuple(name for name in names if is_ip_address(name))
-    plan = CsrPlan(dns_names=dns_names, ip_addresses=addresses, usages=("digital signature", "server auth"))
-    facts, key = new_leaf(ca, plan, life, now=now)
-    return facts.pem + keys.encode_private_key(key, KeyEncoding.PKCS8), facts
+    return CsrPlan(dns_names=dns_names, ip_addresses=addresses, usages=("digital signature", "server auth"))

@@ -163,9 +163,15 @@ class Signed(NamedTuple):
 
 def new_ca(subject: str, life: timedelta, *, now: datetime) -> Signed:
     """A new CA of that common name."""
-    key = keys.generate(_PLAN)
     plan = CsrPlan(common_name=subject, is_ca=True, usages=("digital signature", "cert sign"))
-    pem = self_sign(build_csr(plan, key), key=key, duration=life, is_ca=True, usages=plan.usages, now=now)
+    return self_signed(plan, life, now=now)
+
+
+def self_signed(plan: CsrPlan, life: timedelta, *, now: datetime) -> Signed:
+    """A new certificate that its own key signs."""
+    key = keys.generate(_PLAN)
+    csr = build_csr(plan, key)
+    pem = self_sign(csr, key=key, duration=life, is_ca=plan.is_ca, usages=plan.usages, now=now)
     return Signed(read_certificate(pem), key)
 
 

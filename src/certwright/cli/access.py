@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -126,14 +126,19 @@ def choose(option: Path | None, environment: Mapping[str, str], folder: Path) ->
 
 
 @asynccontextmanager
-async def session(options: ServerOptions, *, heartbeat_s: int = HEARTBEAT_S) -> AsyncIterator[Session]:
+async def session(
+    options: ServerOptions,
+    *,
+    heartbeat_s: int = HEARTBEAT_S,
+    instead: Callable[[ClusterAccess], ClusterAccess] = lambda access: access,
+) -> AsyncIterator[Session]:
     """Connect to the chosen server, and disconnect afterwards. Watches end when it is silent for twice
-    `heartbeat_s`.
+    `heartbeat_s`. `instead` returns another server for the same user.
 
     Raises `Failed`, also for a connection that breaks inside the block, or a kind that the server lacks.
     """
     choice = choose(options.kubeconfig, os.environ, Path.cwd())
-    access = load(choice, options.context)
+    access = instead(load(choice, options.context))
     transport = connect(choice, access, heartbeat_s=heartbeat_s)
     try:
         namespace = options.namespace or access.namespace or "default"
