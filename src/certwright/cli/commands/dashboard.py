@@ -82,8 +82,8 @@ async def command(*, server: ServerOptions, only_print: bool, url: str | None, c
             if url is None:
                 raise
             raise Failed(
-                f"{place} does not accept the kubeconfig's token: {error}; if it has none, open {place}/ui/ and "
-                "paste one of `kubectl create token NAME`"
+                f"{place} does not accept the kubeconfig's token: {error}; if it has none, open {place}/ui/ "
+                "and paste one of `kubectl create token NAME`"
             ) from error
         except (ApiError, NoApi, msgspec.MsgspecError, KeyError, TypeError) as error:
             raise Failed(_no_dashboard(place, error, is_cluster=url is None)) from error
@@ -109,6 +109,6 @@ def _no_dashboard(place: str, error: Exception, *, is_cluster: bool) -> str:
         return f"{place} is no dashboard: {error}; --url is the address before /ui/"
     return (
         f"{place} has no dashboard at /ui/: it is off (--dashboard of `certwright serve`), or this is a "
-        "Kubernetes cluster, where the controllers show it (--dashboard-listen); `kubectl -n cert-manager port-forward "
-        "service/certwright-dashboard 8444:443`, then `certwright dashboard --url https://localhost:8444`"
+        "Kubernetes cluster, where the controllers show it (--dashboard-listen): `kubectl -n cert-manager "
+        "port-forward service/certwright-dashboard 8444:443`, then `certwright dashboard --url https://localhost:8444`"
     )
