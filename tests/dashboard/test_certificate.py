@@ -150,6 +150,68 @@ async def test_the_page_lists_nothing_but_events(issued: World) -> None:
     assert [request for request in lists if "/events?fieldSelector=" not in request] == []
 
 
+def _delivery(name: str, *, delivered: str = "", deployed: str = "", source: Any = None) -> dict[str, Any]:
+    states = {"Delivered": delivered, "Deployed": deployed}
+    conditions = [
+        {"type": kind, "status": state, "reason": "R", "message": f"{kind} of {name}"}
+        for kind, state in states.items()
+        if state
+    ]
+    return {
+        "apiVersion": "certwright.io/v1alpha1",
+        "kind": "Delivery",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {
+            "root": "nginx",
+            "path": f"sites/{name}",
+            "hook": "reload",
+            "servedAt": [{"address": "www.example.com:443"}],
+            **(source or {"certificateRef": {"name": "web"}}),
+        },
+        "status": {"current": {"fingerprint": "ab" * 32}, "conditions": conditions},
+    }
+
+
+async def test_files_and_hosts_of_the_certificate_are_shown_to_those_who_may_read_its_deliveries(
+    issued: World,
+) -> None:
+    path = "/apis/certwright.io/v1alpha1/namespaces/default/deliveries"
+    sources = {"one": None, "two": {"secretRef": {"name": "web"}}, "other": {"certificateRef": {"name": "x"}}}
+    for name, source in sources.items():
+        await post(issued, path, _delivery(name, source=source))
+    admin = await visitor(issued)
+    page = await admin.get("/ui/certificates/default/web")
+    files = "tls.crt (CertificateChain), tls.key (PrivateKey), ca.crt (CA)"
+    expected = ("Delivery one", "Delivery two", "nginx:sites/one", files, "www.example.com:443", "reload")
+    assert [words for words in expected if words not in page.text] == []
+    assert "Delivery other" not in page.text
+    user = await grant(
+        issued, "ann", CERTIFICATES_ONLY, ("get", "certwright.io", "deliveries", "two"), namespace="default"
+    )
+    seen = (await (await visitor(issued, user)).get("/ui/certificates/default/web")).text
+    assert ("Delivery two" in seen, "Delivery one" in seen) == (True, False)
+    assert "You may not read 1 more." in seen
+
+
+@pytest.mark.parametrize(
+    ("states", "marks"),
+    [
+        ([("True", "True")], "++"),
+        ([("True", "")], "+."),
+        ([("True", "True"), ("False", "")], "x+"),
+        ([("True", "False")], "+x"),
+        ([("", "")], ".."),
+        ([], ".."),
+    ],
+)
+def test_the_chain_ends_at_files_and_hosts(states: list[tuple[str, str]], marks: str) -> None:
+    deliveries = [_delivery("d", delivered=delivered, deployed=deployed) for delivered, deployed in states]
+    certificate = _certificate(conditions={"Ready": True}, revision=1, notAfter="2027-01-01T00:00:00Z")
+    around = Around(certificate, READY_ISSUER, None, SECRET)
+    chain = chain_of(around, diagnose(around, START), deliveries)
+    assert "".join(MARKS[link.level] for link in chain[-2:]) == marks
+
+
 EVIL = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>"
 
 

@@ -264,6 +264,9 @@ class Index:
                 watch = self._client.watch_raw(
                     kind, self._namespace, resource_version=page.resource_version, metadata_only=True
                 )
+                # Earlier changes have not been notified.
+                for _, changed in tuple(self._detail_observers):
+                    changed()
                 async for events in watch:
                     self._notify_details({event.who.namespace for event in events})
             except (errors.ApiError, errors.Unreachable) as error:
