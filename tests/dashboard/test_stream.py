@@ -115,6 +115,8 @@ async def test_events_and_lines_link_to_their_certificate(busy: World) -> None:
         ("CertificateRequest", "web-1-2", "web-1"),
         ("CertificateRequest", "by-hand", ""),
         ("Order", "web-2-345", "web"),
+        ("Order", "web-2-345-68f2e8d7", "web"),
+        ("CertificateRequest", "web-2-68f2e8d7", "web"),
         ("Challenge", "a.b-2-345-6", "a.b"),
         ("Challenge", "2-345-6", ""),
         ("Secret", "web-1", ""),

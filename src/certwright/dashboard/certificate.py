@@ -55,6 +55,7 @@ _LARGEST: Final = 128 * 1024
 """Bytes of a chain that is decoded."""
 _LASTING: Final = ("Secret", "Files", "Hosts")
 _FAILED: Final = ("invalid", "errored", "expired")
+_NO_SUBJECT: Final = "(none)"
 _BY_HAND: Final = (MANUALLY_TRIGGERED, MANUAL_REQUEST_WAITS)
 _HIDDEN: Final = "(hidden)"
 
@@ -95,6 +96,12 @@ class Decoded(msgspec.Struct, frozen=True):
     fields: Sequence[tuple[str, str]]
     not_before: datetime
     not_after: datetime
+
+    @property
+    def called(self) -> str:
+        """The subject, or without one the names."""
+        fields = dict(self.fields)
+        return fields["Subject"] if fields["Subject"] != _NO_SUBJECT else fields.get("Names", _NO_SUBJECT)
 
 
 def chain_of(around: Around, diagnosis: Diagnosis, delivered: Sequence[Json]) -> list[Link]:
@@ -336,7 +343,7 @@ def _decoded(title: str, facts: CertificateFacts) -> Decoded:
     names = (*facts.dns_names, *facts.ip_addresses, *facts.uris, *facts.email_addresses)
     serial = facts.serial_number.to_bytes(max(1, (facts.serial_number.bit_length() + 7) // 8), "big")
     pairs = (
-        ("Subject", facts.subject_text or "(none)"),
+        ("Subject", facts.subject_text or _NO_SUBJECT),
         ("Issuer", facts.issuer_text),
         ("Names", ", ".join(map(str, names))),
         ("Key", str(spki.plan_of(facts.spki) or "of an unusual kind")),
@@ -493,10 +500,12 @@ def _is_open(request: Json | None) -> bool:
 
 
 def _fix(visit: Visit, key: ObjectKey, around: Around, diagnosis: Diagnosis) -> str:
-    """The command for what comes next."""
+    """The command for what comes next; empty if nothing has to be done."""
     place = f"-n {key.namespace}"
     if is_true(around.certificate, "Issuing") and _is_open(around.request):
         return f"{visit.command} approve {name_of(around.request or {})} {place}"
+    if diagnosis.ready and not diagnosis.advice:
+        return ""
     verb = "renew" if diagnosis.next_attempt is not None else "status"
     return f"{visit.command} {verb} {key.name} {place}"
 

@@ -3,6 +3,7 @@ log."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final
@@ -46,27 +47,33 @@ class Happening(msgspec.Struct, frozen=True):
         return certificate_name(self.kind, self.name)
 
 
-_PARTS: Final = {"Certificate": 0, "CertificateRequest": 1, "Order": 2, "Challenge": 3}
+_NUMBERS: Final = {"CertificateRequest": 1, "Order": 2, "Challenge": 3}
 """By kind, how many numbers follow the name of the Certificate: the revision, and hashes of the specs."""
+_PART_OF_UID: Final = re.compile(r"-[0-9a-f]{8}(-\d+)?$")
+"""What follows where a name without it was taken."""
 
 
 def certificate_name(kind: str, name: str) -> str:
     """The name of the Certificate to which an object of that name belongs; empty if none is known."""
-    for _ in range(_PARTS.get(kind, 0)):
-        name, _, number = name.rpartition("-")
-        if not (number.isascii() and number.isdigit()):
-            return ""
-    return name if kind in _PARTS else ""
+    if kind not in _NUMBERS:
+        return name if kind == "Certificate" else ""
+    pattern = re.compile(rf"(.+){_NUMBERS[kind] * r'-[0-9]+'}")
+    for text in (name, _PART_OF_UID.sub("", name)):
+        if (match := pattern.fullmatch(text)) is not None:
+            return match[1]
+    return ""
 
 
 def happening_of(event: Json) -> Happening:
     """An Event as the page shows it."""
     about = event.get("involvedObject") or event.get("regarding") or {}
     meta = event["metadata"]
+    # Events of objects without a namespace are in `default`.
+    is_of_cluster = str(about.get("kind", "")).startswith("Cluster")
     return Happening(
         parse_time(event.get("lastTimestamp") or event.get("eventTime") or meta.get("creationTimestamp")),
         str(about.get("kind", "")),
-        str(about.get("namespace") or meta.get("namespace", "")),
+        str(about.get("namespace") or ("" if is_of_cluster else meta.get("namespace", ""))),
         str(about.get("name", "")),
         "warn" if event.get("type") == "Warning" else "ok",
         str(event.get("reason", "")),
