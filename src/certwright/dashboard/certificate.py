@@ -442,11 +442,18 @@ async def page(visit: Visit) -> View:
             history.append(dict(around.request))
     events = await _events(visit, certificate, around.request, around.order)
     decoded, problem = await asyncio.to_thread(decode, around)
+    chain = chain_of(around, diagnosis, delivered)
+    broken = next((link for link in chain if link.level == "bad"), None)
+    is_troubled = broken is not None or bool((certificate.get("status") or {}).get("lastFailureTime"))
+    level = "bad" if diagnosis.next_attempt else "warn"
+    if diagnosis.ready:
+        level = "warn" if is_troubled else "ok"
     context = {
         "key": key,
         "diagnosis": diagnosis,
-        "level": "ok" if diagnosis.ready else "bad" if diagnosis.next_attempt else "warn",
-        "chain": chain_of(around, diagnosis, delivered),
+        "level": level,
+        "chain": chain,
+        "broken": broken,
         "history": history_of(history, _triggers(certificate, events)),
         "may_read_requests": "request" not in around.hidden,
         "kept": (certificate.get("spec") or {}).get("revisionHistoryLimit") or 1,
