@@ -126,7 +126,7 @@ def test_the_certificate_of_an_object_is_known_by_its_name(kind: str, name: str,
     assert certificate_name(kind, name) == expected
 
 
-async def test_an_event_is_sent_while_the_page_is_open(busy: World) -> None:
+async def test_events_and_lines_are_sent_while_the_page_is_open(busy: World) -> None:
     admin = await visitor(busy)
     response = (await admin.get("/ui/live?at=stream")).response
     assert response.stream is not None
@@ -137,6 +137,8 @@ async def test_an_event_is_sent_while_the_page_is_open(busy: World) -> None:
         assert "fourth of bank" not in first["events"]
         await happen(busy, "bank/Certificate/web", "fourth of bank", 4)
         assert "fourth of bank" in (await anext(changes))["events"]
+        log(admin)
+        assert "line of shop" in (await anext(changes))["lines"]
     await changes.aclose()
     await stream.aclose()  # type: ignore[attr-defined]
 

@@ -59,15 +59,17 @@ async def stream(site: Renderer, visit: Visit) -> Response:
     if not isinstance(view, View) or not view.live:
         raise NotFound("this page does not change")
     headers = {"content-type": CONTENT_TYPE, "x-accel-buffering": "no"}
-    return Response(200, headers, stream=_follow(site, visit, view.details))
+    return Response(200, headers, stream=_follow(site, visit, view))
 
 
-async def _follow(site: Renderer, visit: Visit, details: str) -> AsyncIterator[bytes]:
+async def _follow(site: Renderer, visit: Visit, first: View) -> AsyncIterator[bytes]:
     known: dict[str, str] = {}
     changed = asyncio.Event()
     forget = [visit.index.observe(changed.set)]
-    if details:
-        forget.append(visit.index.observe_details(details, changed.set))
+    if first.details:
+        forget.append(visit.index.observe_details(first.details, changed.set))
+    if "lines" in first.live:
+        forget.append(visit.tools.log.observe(changed.set))
     end = site.clock.monotonic() + _LONGEST_S
     try:
         yield b"retry: 3000\n\n"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Final
 
@@ -48,6 +50,7 @@ class LogLines(logging.Handler):
     def __init__(self) -> None:
         super().__init__()
         self.lines: deque[LogLine] = deque(maxlen=_KEPT)
+        self._observers: set[tuple[asyncio.AbstractEventLoop, Callable[[], None]]] = set()
         logging.getLogger("certwright").addHandler(self)
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -63,6 +66,20 @@ class LogLines(logging.Handler):
             return
         at = datetime.fromtimestamp(record.created, UTC)
         self.lines.append(LogLine(at, record.levelname.lower(), text, str(getattr(record, "subject", ""))))
+
+        if record.levelno < logging.INFO:
+            # The requests of the pages themselves are logged at this level: they would have no end.
+            return
+        for loop, changed in tuple(self._observers):
+            with suppress(RuntimeError):  # The loop has ended.
+                loop.call_soon_threadsafe(changed)
+
+    def observe(self, changed: Callable[[], None]) -> Callable[[], None]:
+        """Call `changed` in the present event loop after each new line, until the returned function is
+        called."""
+        entry = (asyncio.get_running_loop(), changed)
+        self._observers.add(entry)
+        return lambda: self._observers.discard(entry)
 
     def close(self) -> None:
         """Keep no further lines."""
