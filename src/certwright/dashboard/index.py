@@ -205,9 +205,9 @@ class Index:
         return all(informer.synced.is_set() for informer in (self._certificates, *self._informers.values()))
 
     @property
-    def is_observed(self) -> bool:
-        """Whether a page is open."""
-        return bool(self._observers)
+    def observers(self) -> int:
+        """The number of open pages."""
+        return len(self._observers)
 
     async def wait_synced(self, *, patience_s: float = 2.0) -> None:
         """Return when everything has been listed, or that time has passed: what is there is shown then."""

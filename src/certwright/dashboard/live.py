@@ -23,8 +23,8 @@ from certwright.kube.util.encoding import one_line
 from certwright.kube.util.http_messages import Response
 
 CONTENT_TYPE: Final = "text/event-stream"
-_SHARE: Final = 0.02
-"""The share of a processor that one stream may use for rendering."""
+_SHARE: Final = 0.04
+"""The share of a processor that all streams together may use for rendering."""
 _GATHER_S: Final = 0.05
 """How long changes are gathered before the page is rendered."""
 _AGAIN_S: Final = 1.0
@@ -90,9 +90,10 @@ async def _follow(site: Renderer, visit: Visit, first: View) -> AsyncIterator[by
                 why = "the session has ended" if isinstance(error, Unauthorized) else one_line(str(error))
                 yield f"event: end\ndata: Not live: {why}.\n\n".encode()
                 return
+            spent = (site.clock.monotonic() - begun) * bool(known)  # the first time loads the templates
             fresh = {name: html for name, html in blocks.items() if _differs(known, name, html)}
             yield b"data: " + msgspec.json.encode(fresh) + b"\n\n" if fresh else b": \n\n"
-            await asyncio.sleep(max(_GATHER_S, (site.clock.monotonic() - begun) / _SHARE))
+            await asyncio.sleep(max(_GATHER_S, spent * visit.index.observers / _SHARE))
             try:
                 async with asyncio.timeout(_CHECK_S):
                     await changed.wait()

@@ -97,7 +97,7 @@ class Site:
 
     async def _release(self, index: Index) -> None:
         """Free the index once nobody has looked for a while."""
-        while index.is_observed or self.clock.monotonic() - self._used < _UNUSED_S:
+        while index.observers or self.clock.monotonic() - self._used < _UNUSED_S:
             await self.clock.sleep(_UNUSED_S / 2)
         self._index = None
         await index.close()
