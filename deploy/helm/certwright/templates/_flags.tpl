@@ -282,6 +282,15 @@ OtherNames: "true"
 {{- with .defaultIssuerKind }}{{ $flags = append $flags (printf "--default-issuer-kind=%s" .) }}{{ end -}}
 {{- with .defaultIssuerGroup }}{{ $flags = append $flags (printf "--default-issuer-group=%s" .) }}{{ end -}}
 {{- end -}}
+{{- with .Values.dashboard -}}
+{{- if .enabled -}}
+{{- $flags = concat $flags (list "--dashboard-listen=:8444" (printf "--dashboard=%s" .mode)) -}}
+{{- if .tlsSecretName -}}
+{{- $flags = append $flags "--dashboard-tls-cert-file=/etc/certwright/dashboard/tls.crt" -}}
+{{- $flags = append $flags "--dashboard-tls-private-key-file=/etc/certwright/dashboard/tls.key" -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
 {{- $flags = concat $flags (include "certwright.flagsOfExtraArgs" . | fromYamlArray) -}}
 {{- toYaml $flags -}}
 {{- end -}}
