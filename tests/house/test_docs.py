@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
 from functools import cache
@@ -11,6 +12,7 @@ from urllib.parse import unquote
 import pytest
 
 ROOT = Path(__file__).parents[2]
+DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 INDEX = ROOT / "docs" / "index.md"
 PAGES = sorted(
     {
@@ -84,3 +86,15 @@ def test_every_page_of_the_docs_is_one_link_away_from_the_index() -> None:
     pages = {*(ROOT / "docs").glob("*.md"), *(ROOT / "docs").glob("*/*.md")} - {INDEX}
     ours = {page for page in pages if page.parent.name != "decisions"}
     assert not [page.relative_to(ROOT).as_posix() for page in sorted(ours - direct)]
+
+
+def test_files_and_functions_that_pages_name_exist() -> None:
+    named = re.compile(r"`([a-z0-9_/]+\.py):([A-Za-z_.]+)`")
+    found = 0
+    for page in ("architecture.md", "configuration.md"):
+        for path, function in named.findall((ROOT / "docs" / page).read_text()):
+            found += 1
+            tree = ast.parse((ROOT / "src" / "certwright" / path).read_text())
+            defined = {node.name for node in ast.walk(tree) if isinstance(node, DEFINITIONS)}
+            assert {*function.split(".")} <= defined, f"{page}: {path}:{function}"
+    assert found > 15

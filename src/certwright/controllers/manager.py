@@ -100,7 +100,7 @@ class Controllers:
         """Whether no key is due; keys that wait for their time do not count."""
         wiring = self.wiring
         # Self-checks, polls of renewal information and preflights run beside the reconciles.
-        acme_is_idle = wiring.challenges.checks.idle and wiring.renewals.idle and wiring.preflight.idle
+        acme_is_idle = wiring.challenges.checks.idle and wiring.ari_poller.idle and wiring.preflight.idle
         return self.synced and acme_is_idle and all(controller.idle for controller in wiring.controllers)
 
     async def flush(self) -> None:
@@ -120,7 +120,7 @@ class Controllers:
         wiring = self.wiring
         if wiring.announcement is not None:
             await wiring.announcement.withdraw()
-        for part in (wiring.preflight, wiring.challenges, wiring.renewals, wiring.ledgers, wiring.clients):
+        for part in (wiring.preflight, wiring.challenges, wiring.ari_poller, wiring.ledgers, wiring.clients):
             await part.close()
         await wiring.servers.close()
 

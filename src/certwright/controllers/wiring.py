@@ -206,7 +206,7 @@ class Wiring:
         )
         self._solvers = SolverVerification(lookup, options, now)
         self.preflight = Preflight(lookup, options, self._adder("orders"), now)
-        self.renewals = AriPoller(resolver.client_of, self._adder("certificates"), now=now)
+        self.ari_poller = AriPoller(resolver.client_of, self._adder("certificates"), now=now)
         self.provenance = Provenance(caches)
         self._request_orders = RequestOrders(toolbox, caches, self.issuers.of_request, self.provenance)
         circuit_gate = CircuitGate(
@@ -240,7 +240,7 @@ class Wiring:
                 circuit_gate=circuit_gate,
                 limited=self.ledgers.limited,
                 distrust=self._recheck,
-                downloaded=partial(self.renewals.poll_early, caches.requests.cache.get),
+                downloaded=partial(self.ari_poller.poll_early, caches.requests.cache.get),
                 asks_to_leave=self._members.departure,
             ),
         )
@@ -332,7 +332,7 @@ class Wiring:
     def _add_certificates(self) -> None:
         caches = self.caches
         certificates = CertificateReconciler(
-            enabled_steps(self.enabled, self.settings, self.gate, self.renewals, caches.has_failed_at),
+            enabled_steps(self.enabled, self.settings, self.gate, self.ari_poller, caches.has_failed_at),
             self.toolbox,
             caches=caches,
             authorities=self._authorities,
@@ -340,7 +340,7 @@ class Wiring:
         )
         # Before the key is enqueued.
         caches.certificates.add_handler(self.gate.certificate_changed)
-        caches.certificates.add_handler(self.renewals.certificate_changed)
+        caches.certificates.add_handler(self.ari_poller.certificate_changed)
         add = self._add(
             "certificates", certificates, self._urgency.certificates, dependents=certificates.dependents
         )
