@@ -97,7 +97,8 @@ class Visitor:
         """Open a page below /ui/; the HTTP status."""
         response = await self.page.goto(self.base + path)
         assert response is not None
-        return response.status
+        status: int = response.status
+        return status
 
     async def violations(self) -> list[str]:
         """What axe finds in the page."""
