@@ -36,6 +36,7 @@ _PATHS = {
     "ClusterIssuer": "/apis/cert-manager.io/v1/clusterissuers",
     "Issuer": "/apis/cert-manager.io/v1/namespaces/{}/issuers",
     "Certificate": "/apis/cert-manager.io/v1/namespaces/{}/certificates",
+    "Event": "/api/v1/namespaces/{}/events",
     "Delivery": "/apis/certwright.io/v1alpha1/namespaces/{}/deliveries",
 }
 _PAST = {
@@ -97,7 +98,7 @@ def _path(each: Json) -> str:
 
 def named(kind: str, namespace: str, name: str, spec: Json | None = None, **more: Any) -> Json:
     """An object of the scene; `more` are further fields of it."""
-    groups = {"Namespace": "v1", "Secret": "v1", "Delivery": "certwright.io/v1alpha1"}
+    groups = {"Namespace": "v1", "Secret": "v1", "Event": "v1", "Delivery": "certwright.io/v1alpha1"}
     metadata = {"name": name} | ({"namespace": namespace} if namespace else {})
     version = groups.get(kind, "cert-manager.io/v1")
     content = {} if spec is None else {"spec": spec}
