@@ -5,12 +5,18 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
+from msgspec.structs import replace
 
 from certwright.kube.api import conditions
+from certwright.kube.api.kinds import controller_reference
+from certwright.kube.api.meta import ObjectMeta
 from certwright.kube.client.rest import Client
+from certwright.pki.csr import CsrPlan, build_csr
+from certwright.pki.keys import KeyPlan, generate
 from certwright.resources.certificate import PrivateKeySpec
 from certwright.resources.issuer import ACMEIssuer, IssuerSpec
 from certwright.resources.references import SecretKeySelector
+from certwright.resources.request import CertificateRequest
 from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES, ISSUERS
 from controllers.scene import make_certificate, make_issuer
 from support.visitor import Page, grant, post, visitor
@@ -74,6 +80,32 @@ async def test_another_request_is_not_decided_in_the_place_of_the_one_shown(wait
         assert page.status == 409
         assert "look at its page again" in page.text
     assert not await is_decided(waiting, "Approved")
+
+
+async def test_a_request_shows_what_it_asks_for_before_it_is_approved(waiting: World) -> None:
+    admin = await visitor(waiting)
+    asked = (await admin.get(f"{PAGE}/approve")).text
+    for words in (
+        "Names web.example.com",
+        "Requested by system:serviceaccount:cert-manager",
+        "Issuer Issuer root",
+    ):
+        assert words in asked
+    assert "which its Certificate does not have" not in asked
+    # A tenant makes a request in the name of the next one.
+    certificate = await waiting.certificate("web")
+    plan = CsrPlan(dns_names=("bank.example.com",))
+    owner = controller_reference(CERTIFICATES, certificate.metadata)
+    notes = {"cert-manager.io/certificate-revision": "1"}
+    meta = ObjectMeta(name="web-1", namespace="default", owner_references=(owner,), annotations=notes)
+    made = await waiting.get(CERTIFICATE_REQUESTS, "web-1")
+    await waiting.stop_controllers()
+    await waiting.client.delete(CERTIFICATE_REQUESTS, "web-1", "default")
+    spec = replace(made.spec, request=build_csr(plan, generate(KeyPlan.of("ECDSA", 256))))
+    await waiting.create(CERTIFICATE_REQUESTS, CertificateRequest(metadata=meta, spec=spec))
+    asked = (await admin.get(f"{PAGE}/approve")).text
+    assert "it asks for the names bank.example.com, which its" in asked
+    assert f"Requested by {ADMIN.name}" in asked
 
 
 @pytest.mark.parametrize(

@@ -38,8 +38,9 @@ from certwright.kube.api import errors
 from certwright.kube.api.meta import ObjectKey
 from certwright.kube.api.yaml_codec import write_yaml
 from certwright.kube.client.rest import Client
-from certwright.pki import certificates, spki
+from certwright.pki import certificates, sans, spki
 from certwright.pki.certificates import CertificateFacts
+from certwright.pki.csr import read_any_csr
 from certwright.pki.errors import PkiError
 from certwright.resources.delivery import DEFAULT_OUTPUTS
 from certwright.resources.names import GROUP, LAST_APPLIED
@@ -55,6 +56,7 @@ _LARGEST: Final = 128 * 1024
 """Bytes of a chain that is decoded."""
 _LASTING: Final = ("Secret", "Files", "Hosts")
 _FAILED: Final = ("invalid", "errored", "expired")
+_LONGEST_YAML: Final = 64 * 1024
 _NO_SUBJECT: Final = "(none)"
 _BY_HAND: Final = (MANUALLY_TRIGGERED, MANUAL_REQUEST_WAITS)
 _HIDDEN: Final = "(hidden)"
@@ -414,6 +416,12 @@ async def _deliveries(visit: Visit, certificate: Json) -> tuple[list[dict[str, A
     return found, hidden
 
 
+def _yaml(certificate: Json) -> str:
+    """The YAML of the object; empty where it is too long for a page."""
+    text = write_yaml(shown(certificate))
+    return text if len(text) <= _LONGEST_YAML else ""
+
+
 def shown(certificate: Json) -> dict[str, Any]:
     """The object without `managedFields`, without the copy of it that `kubectl apply` keeps, and without the
     passwords of keystores, which may be written in it in plain text."""
@@ -463,7 +471,8 @@ async def page(visit: Visit) -> View:
         "hidden": hidden,
         "events": events,
         "lines": await lines_of(visit, f"Certificate/{key}"),
-        "yaml": write_yaml(shown(certificate)),
+        "yaml": _yaml(certificate),
+        "command_of_yaml": f"{visit.command} get certificate {key.name} -n {key.namespace} -o yaml",
         "fix": _fix(visit, key, around, diagnosis),
         "actions": await _actions(visit, key, around),
     }
@@ -587,6 +596,48 @@ _EFFECTS: Final = {
 }
 
 
+def asked_of(request: Json, certificate: Json) -> tuple[list[tuple[str, str]], str]:
+    """What a CertificateRequest asks for, field by field, and how that differs from its Certificate, empty if
+    it does not: whoever may create requests may create one with another content in its name."""
+    spec, wanted = request.get("spec") or {}, certificate.get("spec") or {}
+    fields = [
+        ("Request", name_of(request)),
+        ("Requested by", str(spec.get("username") or "")),
+        ("Issuer", issuer_words(dict(request))),
+        ("Duration", str(spec.get("duration") or "")),
+    ]
+    try:
+        csr = read_any_csr(b64decode(str(spec.get("request") or "")))
+    except (PkiError, ValueError) as error:
+        return fields, f"its signing request cannot be read: {sentence(str(error))}"
+    names = [*csr.dns_names, *csr.ip_addresses, *csr.uris, *csr.email_addresses]
+    usages = ", ".join(csr.usages or spec.get("usages") or ())
+    is_ca = bool(csr.is_ca or spec.get("isCA"))
+    fields += [
+        ("Subject", csr.subject_text),
+        ("Names", ", ".join(map(str, names))),
+        ("Usages", usages),
+        ("CA", "yes" if is_ca else "no"),
+    ]
+    kinds = ("dnsNames", "ipAddresses", "uris", "emailAddresses")
+    allowed = {_canonical(str(name)) for kind in kinds for name in wanted.get(kind) or ()}
+    allowed.add(_canonical(str(wanted.get("commonName") or "")))
+    others = [str(name) for name in names if _canonical(str(name)) not in allowed]
+    differences = [f"the names {', '.join(others)}"] if others else []
+    differences += ["a CA certificate"] if is_ca and not wanted.get("isCA") else []
+    differences += ["another issuer"] if issuer_ref(dict(request)) != issuer_ref(dict(certificate)) else []
+    words = f"it asks for {' and '.join(differences)}, which its Certificate does not have"
+    return [pair for pair in fields if pair[1]], words if differences else ""
+
+
+def _canonical(name: str) -> str:
+    """The name in the form of signing requests, for comparisons."""
+    try:
+        return sans.canonical_ip(name)
+    except PkiError:
+        return sans.canonical_dns_name(name)
+
+
 async def confirm(visit: Visit) -> View:
     """The question before an action. Raises `ApiError`."""
     key, certificate = await read_certificate(visit)
@@ -595,13 +646,19 @@ async def confirm(visit: Visit) -> View:
     action = next((one for one in await _actions(visit, key, around) if one.verb == verb), None)
     if action is None:
         raise errors.Forbidden(f"you may not {verb} {key}, or there is nothing to {verb}")
+    asked, warning = list[tuple[str, str]](), ""
+    if verb == "renew":
+        warning = actions.ca_warning(certificate)
+    elif verb != "revoke":
+        asked, warning = asked_of(around.request or {}, certificate)
     context = {
         "key": key,
         "verb": verb,
+        "asked": asked,
         "action": action,
         "question": _QUESTIONS[verb].format(key=key),
         "effect": _EFFECTS[verb],
-        "warning": actions.ca_warning(certificate) if verb == "renew" else "",
+        "warning": warning,
         "request": name_of(around.request) if around.request is not None else "",
         "reasons": _REASONS if verb == "revoke" else {},
     }

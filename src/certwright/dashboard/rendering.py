@@ -24,9 +24,13 @@ _TYPES: Final = {
 }
 
 
+_COMMAND: Final = re.compile(r"`((?:certwright|kubectl) [A-Za-z0-9 ./:=_-]+)`")
+"""A command in a sentence. Sentences may quote what a tenant has written: nothing else looks like one."""
+
+
 def _coded(text: str) -> Markup:
     """The text with commands, which it has in backticks, as code."""
-    return Markup(re.sub(r"`([^`]*)`", r"<code>\1</code>", str(escape(text))))  # noqa: S704 - escaped
+    return Markup(_COMMAND.sub(r"<code>\1</code>", str(escape(text))))  # noqa: S704 - escaped
 
 
 def _with_query(query: Mapping[str, str], **changes: Any) -> str:
