@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from datetime import timedelta
 
 import pytest
 from msgspec.structs import replace
@@ -162,6 +163,15 @@ async def test_renewal_from_the_page_and_from_a_card(waiting: World) -> None:
     assert "Retrying certificate default/web." in card.text
     issuing = await waiting.condition("web", "Issuing")
     assert (issuing.status, issuing.reason) == ("True", "ManuallyTriggered")
+
+
+async def test_a_card_has_a_button_for_those_who_may_renew(waiting: World) -> None:
+    await waiting.advance(timedelta(hours=1))
+    user = await grant(waiting, "ann", VIEW, namespace="default")
+    for visits, expected in ((await visitor(waiting), True), (await visitor(waiting, user), False)):
+        page = await visits.get("/ui/")
+        assert "is waiting for approval" in page.text
+        assert (f"https://certwright.example{PAGE}/renew" in page.forms) is expected
 
 
 async def test_a_ca_with_a_new_key_is_warned_of(world: World) -> None:

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
-from certwright.dashboard.index import Index, Lamps, Row, Scope, State
+from certwright.dashboard.index import Index, Lamps, Row, Scope, State, may
 from certwright.dashboard.timeline import Timeline, timeline
 from certwright.dashboard.visit import View, Visit
 from certwright.diagnosis import issuers, related
@@ -23,6 +23,7 @@ from certwright.diagnosis.words import count, sentence, span
 from certwright.kube.api.errors import ApiError, NotFound
 from certwright.kube.api.meta import ObjectKey
 from certwright.kube.util.http_messages import Response
+from certwright.resources.names import GROUP
 from certwright.resources.retry import read_breaker
 
 Json = dict[str, Any]
@@ -58,13 +59,14 @@ class Life(msgspec.Struct, frozen=True):
 
 
 class Card(msgspec.Struct, frozen=True):
-    """A certificate that needs attention."""
+    """A certificate that needs attention. `may_retry`: the user may have it issued again."""
 
     row: Row
     diagnosis: Diagnosis
     command: str
     trouble: str
     is_lost: bool
+    may_retry: bool = False
 
 
 class Incident(msgspec.Struct, frozen=True):
@@ -358,7 +360,10 @@ async def _card(visit: Visit, row: Row, summary: Summary) -> Card | None:
     except ApiError as error:
         found = Diagnosis(sentence(str(error)))
     command = show if trouble in ("no issuer", "waiting", "slow") else renew
-    return Card(row, found, command, trouble, is_lost(row, visit.now.timestamp()))
+    may_retry = visit.session is not None and await may(
+        visit.client, "patch", GROUP, "certificates/status", row.namespace, row.name
+    )
+    return Card(row, found, command, trouble, is_lost(row, visit.now.timestamp()), may_retry)
 
 
 class Overview(msgspec.Struct, frozen=True):
