@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import html
+import re
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from itertools import pairwise
@@ -12,6 +14,7 @@ import pytest
 
 from certwright.dashboard.index import Lamps, Row, State
 from certwright.dashboard.overview import life_of, query_of, trouble_of
+from certwright.dashboard.report import make_report
 from certwright.dashboard.timeline import DAYS, timeline
 from certwright.kube.api.core import NAMESPACES, Namespace
 from certwright.kube.api.meta import ObjectKey, ObjectMeta
@@ -459,3 +462,26 @@ async def test_a_failed_certificate_can_be_retried_from_its_card(
     if is_offered:
         await admin.send("POST", forms[0], page.forms[forms[0]])
         assert (await world.condition("b", "Issuing")).status == "True"
+
+
+async def test_a_report_is_one_file_whose_links_stay_within_it(world: World) -> None:
+    await put(
+        world,
+        issuer(breaker="no route to host"),
+        issuer("other"),
+        certificate("a", **FAILED),
+        certificate("b", issuer="other", **FAILED),
+    )
+    report = await make_report(world.client, world.clock)
+    page = report.html()
+    links = {html.unescape(link) for link in re.findall(r'(?:href|src|action)="([^"]*)"', page)}
+    ids = set(re.findall(r'\bid="([^"]*)"', page))
+    assert {link.removeprefix("#") for link in links} <= ids
+    assert [tag for tag in ("<script", "<link", "<form", "url(", "@import") if tag in page] == []
+    said = list(report.lines())
+    assert said[0] == "2 of 2 certificates need you: default/a, default/b."
+    assert said[1].startswith("Issuer default/ca: failing since")
+    assert "no route to host; 1 certificate waiting" in said[1]
+    assert said[2].startswith("default/b: ")
+    assert len(said) == 3
+    assert (await facts(world))["sentence"] == report.json()["sentence"]

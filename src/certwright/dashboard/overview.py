@@ -242,7 +242,9 @@ def incidents_of(
         issuer = index.issuer(members[0])
         if issuer is None or not visible[f"{kind.lower()}s"].allows(namespace, name) or works(issuer):
             continue
+        names = tuple(f"{row.namespace}/{row.name}" for row in members)
         status = issuers.status_of({**issuer, "kind": kind}, (), ())
+        status = msgspec.structs.replace(status, waiting=names)
         cause, advice = issuers.story(status, now)
         place = f" -n {namespace}" if namespace else ""
         shown = f"{command} status {kind.lower()} {name}{place}"

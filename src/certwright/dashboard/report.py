@@ -13,6 +13,7 @@ from certwright.dashboard.log_lines import LogLines
 from certwright.dashboard.overview import Overview, Query, as_json, overview
 from certwright.dashboard.rendering import environment, static_files
 from certwright.dashboard.visit import Scopes, Tools, Visit
+from certwright.diagnosis.words import count
 from certwright.kube.client.rest import Client
 from certwright.kube.util.clock import Clock
 from certwright.kube.util.http_messages import Identity
@@ -63,8 +64,9 @@ class Report:
         shown = self._shown
         lines = [f"{shown.headline}."]
         for incident in shown.incidents:
-            number = len(incident.rows)
-            lines.append(f"{incident.kind} {incident.name}: {incident.cause} ({number} waiting)")
+            number = count(len(incident.rows), "certificate")
+            place = f"{incident.namespace}/" if incident.namespace else ""
+            lines.append(f"{incident.kind} {place}{incident.name}: {incident.cause} ({number})")
         for card in shown.cards:
             lines.append(f"{card.row.namespace}/{card.row.name}: {card.diagnosis}")
         return [*lines, *([f"and {shown.more:,} more"] if shown.more else [])]
