@@ -20,6 +20,7 @@ _MOST: Final = 500
 async def page(visit: Visit) -> View:
     """The page. Raises `ApiError`."""
     scope = await visit.scope("certificates")
+    await visit.index.wait_synced()
     rows = visible_rows(visit.index, scope)
     records, refused = await _secrets(visit)
     elsewhere, problems = visit.tools.elsewhere, list[str]()

@@ -190,6 +190,9 @@ class Index:
             for kind in kinds[: 2 if namespace else None]
         }
         self.generation = 0
+        self._frozen = -1
+        self._rows: list[Row] = []
+        self._deliveries: list[Json] = []
         self._namespaces: Counter[str] = Counter()
         self._ordered: dict[str, tuple[int, list[Row]]] = {}
         self._observers: set[Callable[[], None]] = set()
@@ -210,11 +213,16 @@ class Index:
         return len(self._observers)
 
     async def wait_synced(self, *, patience_s: float = 2.0) -> None:
-        """Return when everything has been listed, or that time has passed: what is there is shown then."""
+        """Return when everything has been listed, or that time has passed: what is there then is what the
+        functions below show, in other threads, too."""
         with suppress(TimeoutError):
             async with asyncio.timeout(patience_s):
                 for informer in (self._certificates, *self._informers.values()):
                     await informer.synced.wait()
+        if self._frozen != self.generation:
+            self._frozen = self.generation
+            self._rows = list(self._certificates.cache.values())
+            self._deliveries = list(self._informers["deliveries"].cache.values())
 
     def __len__(self) -> int:
         return len(self._certificates.cache)
@@ -228,10 +236,6 @@ class Index:
         """The row of a certificate."""
         row: Row | None = self._certificates.cache.get(key)
         return row
-
-    def rows(self) -> Iterable[Row]:
-        """All rows, in no particular order."""
-        return self._certificates.cache.values()
 
     def observe(self, changed: Callable[[], None]) -> Callable[[], None]:
         """Call `changed` after each change, until the returned function is called."""
@@ -293,16 +297,13 @@ class Index:
 
     def ordered(self, sort: str) -> list[Row]:
         """All rows in the order of an attribute, or of their names for `name`."""
+        frozen = self._frozen
         generation, rows = self._ordered.get(sort, (-1, []))
-        if generation != self.generation:
+        if generation != frozen:
             by = attrgetter("namespace", "name") if sort == "name" else attrgetter(sort, "namespace", "name")
-            rows = sorted(self.rows(), key=by)
-            self._ordered[sort] = (self.generation, rows)
+            rows = sorted(self._rows, key=by)
+            self._ordered[sort] = (frozen, rows)
         return rows
-
-    def deliveries(self) -> Iterable[Json]:
-        """All Deliveries."""
-        return self._informers["deliveries"].cache.values()
 
     def deliveries_of(self, namespace: str, name: str, secret: str) -> list[str]:
         """The names of the Deliveries of a Certificate with that Secret."""
@@ -313,11 +314,10 @@ class Index:
     def lamps(self, scope: Scope) -> Mapping[ObjectKey, Lamps]:
         """By certificate, the state of the Deliveries that `scope` allows."""
         found: dict[ObjectKey, Lamps] = {}
-        deliveries = list(self.deliveries())
-        if not deliveries:
+        if not self._deliveries:
             return found
-        by_secret = {(row.namespace, row.secret): row.key for row in self.rows()}
-        for delivery in deliveries:
+        by_secret = {(row.namespace, row.secret): row.key for row in self._rows}
+        for delivery in self._deliveries:
             namespace, name = delivery["metadata"]["namespace"], delivery["metadata"]["name"]
             if not scope.allows(namespace, name):
                 continue
