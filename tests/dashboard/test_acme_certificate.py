@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from datetime import timedelta
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from certwright.acme.protocol.messages import Action
+from certwright.app.dashboard import revoke
+from certwright.kube.api.core import SECRETS
+from certwright.pki.certificates import read_certificate
 from controllers.acme.fake_world import FakeWorld, fake_world
+from support.acme_world import acme_world
+from support.pebble import Pebble, running_pebble
 from support.visitor import visitor
+from support.world import World
 
 PAGE = "/ui/certificates/default/web"
+
+
+@pytest.fixture(scope="module")
+def pebble() -> Iterator[Pebble]:
+    """A real ACME server."""
+    with running_pebble() as running:
+        yield running
 
 
 @pytest.fixture
@@ -55,3 +70,21 @@ async def test_a_renewal_that_has_to_wait_says_until_when(fake: FakeWorld) -> No
     done = await admin.post(f"{PAGE}/renew")
     assert "certificate default/web waits until 2026-01-01T02:" in done.text
     assert "renew does not override that." in done.text
+
+
+async def test_a_certificate_is_revoked_at_its_ca(pebble: Pebble) -> None:
+    async with acme_world(pebble) as world:
+        await world.issuer()
+        await world.certificate("web", "web.example.org")
+        await world.ready("web")
+        secret = await world.client.get(SECRETS, "web", "default")
+        serial = f"{read_certificate(secret.data['tls.crt']).serial_number:x}"
+        server = SimpleNamespace(handle=world.recording.handler)
+        parts = SimpleNamespace(recording=world.recording, server=server, clock=world.clock, on_close=[])
+        admin = await visitor(cast(World, parts), revoke=revoke)
+        asked = await admin.get(f"{PAGE}/revoke")
+        ((address, fields),) = ((a, f) for a, f in asked.forms.items() if a.endswith("/revoke"))
+        done = await admin.send("POST", address, {**fields, "reason": "superseded"})
+        assert f"Certificate {serial} of default/web is revoked." in done.text
+        assert pebble.status_of(serial)["Status"] == "Revoked"
+        await admin.site.close()

@@ -12,6 +12,7 @@ import socket
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -21,6 +22,7 @@ from certwright.app.options import ServeOptions, StartError
 from certwright.app.tls_identity import own_addresses
 from certwright.dashboard.access import Access, Credential, Options
 from certwright.dashboard.sessions import Sessions
+from certwright.kit.outgoing import HTTPS_ONLY, ServerRules
 from certwright.kube.api.errors import BadRequest, Forbidden, InternalError, Unauthorized
 from certwright.kube.apiserver.base.users import flow_of, is_privileged
 from certwright.kube.apiserver.http.fairness import Bounds, Level
@@ -332,14 +334,30 @@ class ClusterDashboard:
         await self._access.close()
 
 
-async def revoke(client: Client, namespace: str, name: str, reason: str) -> str:
+async def revoke(
+    client: Client,
+    namespace: str,
+    name: str,
+    reason: str,
+    *,
+    rules: ServerRules = HTTPS_ONLY,
+    secrets_in: str = "kube-system",
+) -> str:
     """Have the CA revoke a Certificate's certificate, with the client's rights; returns its serial number.
-    Raises `ApiError`."""
+    `rules` are for the CA's server, `secrets_in` is the namespace of the Secrets of ClusterIssuers. Raises
+    `ApiError`."""
     from certwright.app import acme_commands  # 25 MB, for those who revoke
 
     try:
-        holder = acme_commands.Holder(namespace, name)
-        return (await acme_commands.revoke(client, holder, reason=reason, user_agent=_USER_AGENT)).serial
+        revoked = await acme_commands.revoke(
+            client,
+            acme_commands.Holder(namespace, name),
+            reason=reason,
+            user_agent=_USER_AGENT,
+            rules=rules,
+            cluster_resource_namespace=secrets_in,
+        )
+        return revoked.serial
     except acme_commands.CannotRevoke as error:
         raise BadRequest(str(error)) from error
 
@@ -393,7 +411,11 @@ class Front:
             options = Options(
                 seal_key=self._seal_key,
                 read_only=given.dashboard == "read-only",
-                revoke=revoke,
+                revoke=partial(
+                    revoke,
+                    rules=given.controllers.acme.policy.servers,
+                    secrets_in=given.controllers.cluster_resource_namespace,
+                ),
                 scan=given.dashboard_scan,
                 files=given.dashboard_files,
             )
