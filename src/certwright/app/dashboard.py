@@ -40,8 +40,9 @@ if TYPE_CHECKING:
 
 PATH = "/ui"
 _USER_AGENT = "certwright-dashboard"
-_PAGES: Final = Bounds(seats=6, per_flow=2, per_turn=1, waiting=20, waiting_in_all=200)
-"""Pages that are computed at the same time, in all and of one user, and how many wait."""
+_PAGES: Final = Bounds(seats=6, per_flow=2, per_turn=1, waiting=100, waiting_in_all=1000)
+"""Pages that are computed at the same time, in all and of one user, and how many wait: a client that waits
+costs less than one that is refused and asks again."""
 _ATTEMPTS: Final = Bounds(seats=4, per_flow=2, waiting=10, waiting_in_all=100)
 """Log-ins that are tried at the same time, in all and from one address."""
 _REVIEWS: Final = Bounds(seats=8, per_flow=4, waiting=50, waiting_in_all=200)
