@@ -13,9 +13,9 @@ from dashboard.browser import scene
 from dashboard.browser.looks import LOOKS, PAGES, launched, visiting
 
 IMAGES = Path(__file__).parents[3] / "docs" / "img"
-_COLOURS = 32
+_COLOURS = 48
 _TALLEST = 1600
-_NAMES = ("overview", "certificate", "broken", "renew", "issuers", "root", "elsewhere", "stream", "login")
+_NAMES = ("overview", "certificate", "expired", "deny", "issuers", "root", "elsewhere", "stream", "login")
 
 
 async def main() -> None:

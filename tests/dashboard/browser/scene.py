@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from certwright.cli.access import choose, connect, load
-from certwright.kube.api.errors import ApiError
+from certwright.kube.api.errors import ApiError, NotFound
 from certwright.kube.client.rest import Client
 from certwright.pki import keys, signing
 from certwright.pki.certificates import CertificateFacts, read_certificate
@@ -37,6 +37,9 @@ _PATHS = {
     "Issuer": "/apis/cert-manager.io/v1/namespaces/{}/issuers",
     "Certificate": "/apis/cert-manager.io/v1/namespaces/{}/certificates",
     "Event": "/api/v1/namespaces/{}/events",
+    "CustomResourceDefinition": "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
+    "BadgeIssuer": "/apis/badges.example.com/v1/namespaces/{}/badgeissuers",
+    "CertificateRequest": "/apis/cert-manager.io/v1/namespaces/{}/certificaterequests",
     "Delivery": "/apis/certwright.io/v1alpha1/namespaces/{}/deliveries",
 }
 _PAST = {
@@ -83,10 +86,13 @@ class Shop:
     ) -> Json:
         """The object, once that holds."""
         deadline = time.monotonic() + within_s
-        while not holds(found := await self.get(kind, namespace, name)):
-            assert time.monotonic() < deadline, found.get("status")
+        found: Json = {}
+        while time.monotonic() < deadline:
+            with contextlib.suppress(NotFound):
+                if holds(found := await self.get(kind, namespace, name)):
+                    return found
             await asyncio.sleep(0.2)
-        return found
+        raise AssertionError(found.get("status"))
 
 
 _JSON = {"content-type": "application/json"}
@@ -98,7 +104,13 @@ def _path(each: Json) -> str:
 
 def named(kind: str, namespace: str, name: str, spec: Json | None = None, **more: Any) -> Json:
     """An object of the scene; `more` are further fields of it."""
-    groups = {"Namespace": "v1", "Secret": "v1", "Event": "v1", "Delivery": "certwright.io/v1alpha1"}
+    groups = {
+        "BadgeIssuer": "badges.example.com/v1",
+        "Namespace": "v1",
+        "Secret": "v1",
+        "Event": "v1",
+        "Delivery": "certwright.io/v1alpha1",
+    }
     metadata = {"name": name} | ({"namespace": namespace} if namespace else {})
     version = groups.get(kind, "cert-manager.io/v1")
     content = {} if spec is None else {"spec": spec}
@@ -194,9 +206,16 @@ def objects(port: int, now: datetime) -> list[Json]:
             asked = certificate(namespace, name)
             # Spread over the two thirds of a life after which it is renewed.
             found += [ca.pair(asked, now - ((number * 37) % 58) * _DAY - timedelta(hours=number)), asked]
+    # Let's Encrypt cannot be reached: one certificate has ended meanwhile, one should have been renewed.
+    for name, age in (("outlet", 92), ("events", 71)):
+        asked = certificate("shop", name, "ClusterIssuer/letsencrypt")
+        found += [ca.pair(asked, now - age * _DAY), asked]
+    # Nobody approves requests to issuers of others by themselves.
+    found.append(named("BadgeIssuer", "office", "reception"))
+    badges = {"group": "badges.example.com", "kind": "BadgeIssuer", "name": "reception"}
     found += [
-        certificate("shop", "outlet", "ClusterIssuer/letsencrypt"),
-        certificate("shop", "events", "ClusterIssuer/letsencrypt"),
+        certificate("office", "badges", issuerRef=badges),
+        certificate("office", "visitors", issuerRef=badges),
         certificate("office", "intranet", "Issuer/offfice-ca"),
         certificate("payments", "acquirer", "Issuer/vault"),
         certificate("lab", "root", "ClusterIssuer/selfsigned", 3650, isCA=True, commonName="Example Lab CA"),
@@ -250,12 +269,40 @@ async def server(folder: Path, *flags: str) -> AsyncIterator[Shop]:
 async def shop(folder: Path) -> AsyncIterator[Shop]:
     """The shop, when all that can be issued is, and what cannot has failed."""
     async with server(folder) as opened:
+        # Another project's issuer, whose controller is not there.
+        await opened.write(_BADGES)
+        await opened.until("CustomResourceDefinition", "", "badgeissuers.badges.example.com", _is_served)
         for each in objects(free_port(), datetime.now(UTC)):
             with contextlib.suppress(ApiError) if each["kind"] == "Namespace" else contextlib.nullcontext():
                 await opened.write(each)
+        await opened.until("CertificateRequest", "office", "visitors-1", lambda found: True)
+        denied = {"type": "Denied", "status": "True", "reason": "Policy", "message": "ask at the reception"}
+        denied["lastTransitionTime"] = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
+        change = {"status": {"conditions": [denied]}}
+        await opened.patch("CertificateRequest", "office", "visitors-1", change, "/status")
         await opened.until("Certificate", "lab", "robot", is_ready)
         await opened.until("Delivery", "shop", "api", lambda found: "status" in found)
         yield opened
+
+
+_BADGES = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "badgeissuers.badges.example.com"},
+    "spec": {
+        "group": "badges.example.com",
+        "scope": "Namespaced",
+        "names": {"plural": "badgeissuers", "singular": "badgeissuer", "kind": "BadgeIssuer"},
+        "versions": [
+            {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": {"type": "object"}}}
+        ],
+    },
+}
+
+
+def _is_served(found: Json) -> bool:
+    conditions = found.get("status", {}).get("conditions", ())
+    return any(each["type"] == "Established" and each["status"] == "True" for each in conditions)
 
 
 def is_ready(found: Json) -> bool:
