@@ -25,6 +25,8 @@ from packaging.version import Version
 FOLDER = dist.ROOT / "deploy" / "debian"
 SCRIPTS = ("postinst", "prerm", "postrm")
 HOME = PurePosixPath("/opt/certwright")
+NAME, EMAIL = "certwright maintainers", "maintainers@certwright.invalid"
+"""Who maintains a package that nobody has published, as names below .invalid reach nobody (RFC 2606)."""
 PROGRAM = f"""#!{HOME}/bin/python
 import sys
 from certwright.__main__ import main
@@ -118,7 +120,7 @@ def _files(root: Path) -> None:
         "usr/lib/systemd/system/certwright.service": unit.replace("/bin/env certwright", "/bin/certwright"),
         "usr/lib/systemd/system/certwright-export@.service": follower,
         "usr/lib/sysusers.d/certwright.conf": (FOLDER / "sysusers.conf").read_text(),
-        "etc/certwright/certwright.yaml": (FOLDER / "certwright.yaml").read_text(),
+        "etc/certwright/certwright.yaml": (units / "certwright.yaml").read_text(),
         "usr/share/doc/certwright/copyright": (FOLDER / "copyright").read_text(),
         "usr/share/doc/certwright/CHANGELOG.md": (dist.ROOT / "CHANGELOG.md").read_text(),
     }.items():
@@ -136,6 +138,7 @@ def _control(root: Path, version: str, architecture: str) -> None:
     inodes = {path.stat().st_ino: path.stat().st_size for path in files}
     text = (FOLDER / "control").read_text()
     sizes = {"VERSION": version, "ARCHITECTURE": architecture, "SIZE": str(sum(inodes.values()) >> 10)}
+    sizes["MAINTAINER"] = f"{os.environ.get('DEBFULLNAME', NAME)} <{os.environ.get('DEBEMAIL', EMAIL)}>"
     for mark, value in sizes.items():
         text = text.replace(f"@{mark}@", value)
     (control / "control").write_text(text)

@@ -202,6 +202,23 @@ def test_two_commands_lead_from_an_installed_program_to_nginx_with_a_certificate
     )
 
 
+def test_without_systemd_a_server_that_starts_is_awaited_and_reads_its_files_again(tmp_path: Path) -> None:
+    command = "certwright setup nginx web --dns www.example.test"
+    with own_machine(tmp_path) as machine:
+        machine.run("nginx")
+        started = machine.run(SERVICE).partition("start certwright yourself: ")[2].strip()
+        before = machine.run("ls -R /etc/nginx /etc/certwright")
+        refused = machine.run(command, status=1)
+        assert "certwright does not run; start it" in refused
+        assert "Nothing was changed" in refused
+        assert machine.run("ls -R /etc/nginx /etc/certwright") == before
+        machine.run(f"({started} > /tmp/log 2>&1 &)")
+        said = machine.run(f"{command} || true")
+        assert "www.example.test@127.0.0.1:443 presents default/web" in said
+        assert "SIGHUP" in machine.run("cat /tmp/log")
+        assert "certwright runs" in machine.run("certwright doctor || true")
+
+
 def doctor(machine: Machine, *, status: int) -> list[dict[str, str]]:
     found: list[dict[str, str]] = json.loads(machine.run("certwright doctor -o json", status=status))
     return found

@@ -67,15 +67,19 @@ class Refused(Exception):
         self.status = status
 
 
-def settings_of(unit: str) -> dict[str, list[str]]:
-    """The settings of a unit and its drop-ins; an empty value resets a list. Raises `Refused`."""
+def files_of(unit: str) -> list[Path]:
+    """The files of a unit: its own, and the drop-ins. Raises `Refused`."""
     template = re.sub(r"@.*", "@", unit)
     path = next((path for name in (unit, template) if (path := _UNITS / f"{name}.service").exists()), None)
     if path is None:
         raise Refused(f"Unit {unit}.service not found.", 5)
-    drop_ins = sorted((_UNITS / f"{path.name}.d").glob("*.conf"), key=lambda file: file.name)
+    return [path, *sorted((_UNITS / f"{path.name}.d").glob("*.conf"), key=lambda file: file.name)]
+
+
+def settings_of(unit: str) -> dict[str, list[str]]:
+    """The settings of a unit and its drop-ins; an empty value resets a list. Raises `Refused`."""
     settings: dict[str, list[str]] = defaultdict(list)
-    for file in (path, *drop_ins):
+    for file in files_of(unit):
         for line in re.sub(r"\\\n\s*", " ", file.read_text()).splitlines():
             name, equals, value = line.partition("=")
             if not equals or line.startswith(("#", ";")):
@@ -221,7 +225,9 @@ def run(words: list[str], uid: int) -> str:
     verb, *names = [word for word in words if not word.startswith("-")]
     units = [name.removesuffix(".service") for name in names]
     for unit in units:
-        if verb not in ("is-active", "is-enabled", "status", "show") and not is_allowed(uid, verb, unit):
+        if verb not in ("cat", "is-active", "is-enabled", "status", "show") and not is_allowed(
+            uid, verb, unit
+        ):
             raise Refused(f"Failed to {verb} {unit}.service: Interactive authentication required.")
     printed = ""
     for unit in units:
@@ -259,6 +265,8 @@ def call(verb: str, unit: str, options: set[str]) -> str:
             if not runs and verb == "is-active":
                 raise Refused("" if "--quiet" in options or "-q" in options else "inactive\n", 3)
             return "" if "--quiet" in options or "-q" in options else "active\n"
+        case "cat":
+            return "".join(file.read_text() for file in files_of(unit))
         case "status" | "show":
             return f"{unit}.service: {'active' if runs else 'inactive'}\n"
         case _:

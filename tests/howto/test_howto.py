@@ -30,6 +30,7 @@ NEEDS = {
     "users": ["kubectl"],
     "helm": ["kubectl"],
     "nginx": ["nginx"],
+    "setup": ["nginx"],
     "apache": ["apache2"],
     "deliveries": ["nginx", "postfix", "dovecot"],
     "haproxy": ["haproxy"],

@@ -79,7 +79,7 @@ def command(context: click.Context, *, config: Path, output: str | None, server:
     """
     values, findings = _configuration(context, config)
     data_dir = Path(values.get("data_dir") or SERVICE_DATA_DIR)
-    is_running = _is_running(data_dir)
+    is_running = service.process_of(data_dir) is not None
     findings += [
         *_unit(config, is_running=is_running),
         *_files(),
@@ -115,15 +115,6 @@ def _configuration(context: click.Context, path: Path) -> tuple[Mapping[str, Any
     files = Files(path, click.Context(serve, info_name="serve", parent=root))
     problems = [Finding(check, PROBLEM, str(problem)) for problem in files.problems]
     return files.defaults, problems or [Finding(check, OK, f"{path} and conf.d are valid")]
-
-
-def _is_running(data_dir: Path) -> bool:
-    """Whether a process holds the data directory."""
-    try:
-        pid = int((data_dir / "lock").read_text().removeprefix("process "))
-        return "certwright" in Path(f"/proc/{pid}/cmdline").read_text()
-    except (OSError, ValueError):
-        return False
 
 
 def _unit(config: Path, *, is_running: bool) -> Iterator[Finding]:

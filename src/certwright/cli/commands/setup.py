@@ -32,6 +32,11 @@ from certwright.cli.setup.plan import Host, Record, Step
 from certwright.cli.setup.programs import SERVERS, Server, Site
 from certwright.cli.setup.server import Requested
 
+_EVERY_S = 0.25
+_STARTED_WITHIN_S = 5.0
+"""How long a certwright that was started a moment ago needs to lock its data directory."""
+_READY_WITHIN_S = 30.0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class How:
@@ -307,12 +312,18 @@ class _SetUp:
         self._known = requested.server
         self._record = Record.read(host, self._known.name)
         self._values = service.configuration(host, context)
-        kubeconfig = Path(self._values.get("data_dir", SERVICE_DATA_DIR)) / "kubeconfig"
-        if options.kubeconfig is None and kubeconfig.exists() and os.access(kubeconfig, os.R_OK):
-            options = ServerOptions(
+        self._data_dir = Path(self._values.get("data_dir", SERVICE_DATA_DIR))
+        self._options = options
+        self._reason = ""
+        self._find_kubeconfig()
+
+    def _find_kubeconfig(self) -> None:
+        """Use that of the service, which its first start writes."""
+        kubeconfig, options = self._data_dir / "kubeconfig", self._options
+        if options.kubeconfig is None and os.access(kubeconfig, os.R_OK):
+            self._options = ServerOptions(
                 kubeconfig=kubeconfig, context=options.context, namespace=options.namespace
             )
-        self._options = options
 
     async def run(self, how: How) -> None:
         """Set it up, or undo that. Raises `Failed`."""
@@ -321,6 +332,8 @@ class _SetUp:
             return
         if not how.dry_run:
             self._check_possible()
+            if self._host.is_live and not self._host.has_systemd:
+                await self._wait_served()
         names = await self._names(how)
         site = self._site(names)
         has_site = self._known.has_site(self._host, site)
@@ -339,8 +352,7 @@ class _SetUp:
             return
         self._reload(is_changed=is_changed)
         if not await self._is_served():
-            self._report_left(site, after)
-            return
+            raise Failed(f"{self._not_served()}; what was made stays, and running this again completes it")
         await self._deliver(site, after)
 
     def _site(self, names: Sequence[str]) -> Site:
@@ -405,12 +417,32 @@ class _SetUp:
             raise
 
     async def _is_served(self) -> bool:
+        self._find_kubeconfig()
         try:
             async with session(self._options) as here:
                 await here.client.list(server.DELIVERIES, self._requested.namespace, limit=1)
-        except Failed:
+        except Failed as error:
+            self._reason = error.format_message()
             return False
         return True
+
+    async def _wait_served(self) -> None:
+        """Wait for a certwright that starts, as systemd would. Raises `Failed`, with nothing changed."""
+        loop = asyncio.get_running_loop()
+        begin = loop.time()
+        while not await self._is_served():
+            is_running = service.process_of(self._data_dir) is not None
+            if loop.time() - begin > (_READY_WITHIN_S if is_running else _STARTED_WITHIN_S):
+                raise Failed(f"{self._not_served()}. Nothing was changed")
+            await asyncio.sleep(_EVERY_S)
+
+    def _not_served(self) -> str:
+        """Why the set-up cannot go on, with the fix."""
+        if service.process_of(self._data_dir) is not None:
+            return f"certwright runs, but does not answer: {self._reason}"
+        if self._host.has_systemd:
+            return "certwright does not run: `journalctl -u certwright` shows why"
+        return f"certwright does not run; start it (`{service.by_hand(self._host)}`), and run this again"
 
     def _print(self, before: Sequence[Step], after: Sequence[Step], site: Site) -> None:
         _print([*before], self._host)
@@ -433,15 +465,11 @@ class _SetUp:
         echo(f"check that {self._requested.where} presents the certificate")
 
     def _report_left(self, site: Site, after: Sequence[Step]) -> None:
-        """Say what the user does where no service runs."""
+        """Say what the user does on the machine of the image."""
         manifest = server.manifest_path(self._requested)
-        if self._host.is_live:
-            report(f"certwright does not run; start it ({service.by_hand(self._host)}), and run this again")
-        else:
-            report(
-                f"left to you on the machine: `certwright apply -f {manifest}`, and this command without "
-                f"--root"
-            )
+        report(
+            f"left to you on the machine: `certwright apply -f {manifest}`, and this command without --root"
+        )
         if not after:
             self._report_lines(site)
 

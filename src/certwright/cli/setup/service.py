@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from signal import SIGHUP
 from typing import Any, Final
@@ -219,13 +220,24 @@ def record(host: Host) -> Record:
     return Record.read(host, "service")
 
 
-def signal(values: dict[str, Any]) -> None:
-    """Have a running certwright read its files again, without systemd."""
-    lock = Path(values.get("data_dir", SERVICE_DATA_DIR)) / "lock"
+def process_of(data_dir: Path) -> int | None:
+    """The process of certwright that has locked the data directory; None if there is none."""
+    lock = data_dir / "lock"
     try:
         pid = int(lock.read_text().removeprefix("process "))
-        # The service's user writes that file, and may signal its own processes only.
-        if Path(f"/proc/{pid}").stat().st_uid == lock.stat().st_uid:
-            os.kill(pid, SIGHUP)
+        process = Path(f"/proc/{pid}")
+        # The service's user writes the lock, and may name only its own processes. An old lock may name a
+        # later process.
+        is_ours = process.stat().st_uid == lock.stat().st_uid
+        return pid if is_ours and b"certwright" in (process / "cmdline").read_bytes() else None
     except (OSError, ValueError):
-        return
+        return None
+
+
+def signal(values: dict[str, Any]) -> None:
+    """Have a running certwright read its files again, without systemd. Only for one that answers: before
+    that, the signal would end it."""
+    pid = process_of(Path(values.get("data_dir", SERVICE_DATA_DIR)))
+    if pid is not None:
+        with suppress(ProcessLookupError):
+            os.kill(pid, SIGHUP)
