@@ -358,7 +358,7 @@ def test_the_time_line_has_a_mark_for_each_certificate_at_its_renewal() -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "is_cut"), [(10, False), (60, False), (100, True)], ids=["few", "60", "100"]
+    ("number", "is_cut"), [(10, False), (60, False), (85, True)], ids=["few", "60", "85"]
 )
 def test_tails_do_not_overlap_where_there_is_room(number: int, is_cut: bool) -> None:
     line = timeline([row(f"c{i}", ends=31 + 58 * i / number) for i in range(number)], {}, NOW)

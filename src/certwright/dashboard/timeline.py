@@ -20,7 +20,8 @@ WIDTH: Final = 1000
 """Units of the drawing; a unit is about a pixel on a wide screen."""
 _MARGIN: Final = 12
 _LANES: Final = 40
-_MOST_MARKS: Final = 120
+_MOST_MARKS: Final = 90
+"""200 bytes each, of a page of 60 kB."""
 _GAP: Final = 14
 _LANE: Final = 11
 _NARROW_LANE: Final = 8
