@@ -20,6 +20,9 @@ from certwright.pki.certificates import CertificateFacts
 from certwright.resources.delivery import Delivered, Delivery, DeliveryStatus, ServedAt, parse_address
 
 DELIVERED: Final = "Delivered"
+NOT_CHECKED: Final = "NotChecked"
+"""The files have just been replaced; what the addresses serve is being checked."""
+_UNCHECKED: Final = "the files contain another certificate; what the servers present is checked now"
 
 
 class Attempts(msgspec.Struct, frozen=True):
@@ -35,11 +38,12 @@ def delivered_status(delivery: Delivery, certificate: CertificateFacts, now: dat
         f"the files contain the certificate that expires on {certificate.not_after:%Y-%m-%d %H:%M:%S} UTC"
     )
     condition = Condition(type=DELIVERED, status="True", reason=permissions.DELIVERED, message=message)
+    status = _replaced(delivery.status, certificate, now)
     return msgspec.structs.replace(
-        _replaced(delivery.status, certificate, now),
+        status,
         failed_attempts=None,
         next_attempt=None,
-        conditions=_with(delivery, condition, now),
+        conditions=_with(delivery, status, condition, now),
     )
 
 
@@ -59,7 +63,7 @@ def failed_status(
         status,
         failed_attempts=attempts.failures if attempts is not None else None,
         next_attempt=attempts.due.replace(microsecond=0) if attempts is not None else None,
-        conditions=_with(delivery, condition, now),
+        conditions=_with(delivery, status, condition, now),
     )
 
 
@@ -70,12 +74,18 @@ def _replaced(status: DeliveryStatus, certificate: CertificateFacts, now: dateti
     current = Delivered(
         fingerprint=fingerprint, not_after=certificate.not_after, time=now.replace(microsecond=0)
     )
-    return msgspec.structs.replace(status, current=current, previous=status.current)
+    unchecked = Condition(type=DEPLOYED, status="Unknown", reason=NOT_CHECKED, message=_UNCHECKED)
+    # What was served before says nothing about the new certificate, and `wait` must not end by it.
+    was = conditions.find(status.conditions, DEPLOYED)
+    known = status.conditions if was is None else conditions.with_condition(status.conditions, unchecked, now)
+    return msgspec.structs.replace(status, current=current, previous=status.current, conditions=known)
 
 
-def _with(delivery: Delivery, condition: Condition, now: datetime) -> tuple[Condition, ...]:
+def _with(
+    delivery: Delivery, status: DeliveryStatus, condition: Condition, now: datetime
+) -> tuple[Condition, ...]:
     observed = msgspec.structs.replace(condition, observed_generation=delivery.metadata.generation)
-    known = delivery.status.conditions
+    known = status.conditions
     if not delivery.spec.served_at:
         known = conditions.without(known, DEPLOYED)
     return conditions.with_condition(known, observed, now)
