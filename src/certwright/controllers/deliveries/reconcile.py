@@ -22,6 +22,7 @@ from certwright.controllers.deliveries.cache import at_directory_of, directory_o
 from certwright.controllers.deliveries.checks import (
     DELIVERED,
     DEPLOYED,
+    NOT_CHECKED,
     OLD_SERVED,
     Attempts,
     Probe,
@@ -328,7 +329,7 @@ class DeliveryReconciler:
         if not addresses:
             return datetime.max.replace(tzinfo=UTC)
         before = conditions.find(delivery.status.conditions, DEPLOYED)
-        if before is not None and before.status == "Unknown":
+        if before is not None and before.status == "Unknown" and before.reason != NOT_CHECKED:
             # Set by the leader, which had not seen this process for a while.
             last = None
         if last is not None and (last.certificate, last.addresses) != (certificate.der, addresses):
