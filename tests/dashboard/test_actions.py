@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from datetime import timedelta
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -70,6 +72,23 @@ async def test_a_request_is_decided(waiting: World, verb: str, kind: str) -> Non
     other = "deny" if verb == "approve" else "approve"
     assert (await admin.post(f"{PAGE}/{other}", request="web-1")).status in (403, 409)
     assert await is_decided(waiting, kind)
+
+
+async def test_a_button_comes_and_goes_while_the_page_is_open(waiting: World) -> None:
+    admin = await visitor(waiting)
+    response = (await admin.get("/ui/live?at=certificates/default/web")).response
+    assert response.stream is not None
+    stream = response.stream
+    changes = (msgspec.json.decode(chunk[6:]) async for chunk in stream if chunk.startswith(b"data: "))
+    async with asyncio.timeout(10):
+        assert "/approve" in (await anext(changes))["actions"]
+        await admin.post(f"{PAGE}/approve", request="web-1")
+        while "actions" not in (change := await anext(changes)):
+            pass
+        assert "/approve" not in change["actions"]
+        assert "/renew" in change["actions"]
+    await changes.aclose()
+    await stream.aclose()  # type: ignore[attr-defined]
 
 
 async def test_another_request_is_not_decided_in_the_place_of_the_one_shown(waiting: World) -> None:

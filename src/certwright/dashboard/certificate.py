@@ -479,7 +479,7 @@ async def page(visit: Visit) -> View:
     return View(
         "certificate.html",
         context,
-        live=("state", "chain", "history", "content", "deliveries", "events", "lines"),
+        live=("state", "actions", "chain", "history", "content", "deliveries", "events", "lines"),
         details=key.namespace,
     )
 
