@@ -341,3 +341,42 @@ def test_the_chart_has_the_dashboard_where_it_is_enabled() -> None:
     pod = objects["Deployment", "certwright"]["spec"]["template"]["spec"]
     assert {"--dashboard-listen=:8444", "--dashboard=read-only"} <= set(pod["containers"][0]["args"])
     assert pod["volumes"][0]["secret"] == {"secretName": "web"}
+
+
+@pytest.mark.parametrize("kind", ["token", "exec", "certificate"])
+def test_a_link_is_made_with_any_kubeconfig(start: Start, tmp_path: Path, kind: str) -> None:
+    process = start("serve", "--listen", "127.0.0.1:0", "--controllers", "")
+    process.line()
+    data = tmp_path / "certwright-data"
+    config = yaml.safe_load((data / "kubeconfig").read_text())
+    user = config["users"][0]["user"]
+    if kind == "exec":
+        status = {
+            "apiVersion": "client.authentication.k8s.io/v1",
+            "kind": "ExecCredential",
+            "status": dict(user),
+        }
+        user["exec"] = {
+            "apiVersion": "client.authentication.k8s.io/v1",
+            "command": "echo",
+            "args": [json.dumps(status)],
+            "interactiveMode": "Never",
+        }
+        del user["token"]
+    if kind == "certificate":
+        openssl, pki = require("openssl"), data / "pki"
+        subject = ["-subj", "/O=system:masters/CN=anna"]
+        request = [openssl, "req", "-new", "-newkey", "rsa:2048", "-nodes", "-keyout", "anna.key", *subject]
+        signed = [openssl, "x509", "-req", "-CA", str(pki / "ca.crt"), "-CAkey", str(pki / "ca.key")]
+        asked = subprocess.run(request, cwd=tmp_path, check=True, capture_output=True).stdout
+        made = subprocess.run(signed, input=asked, check=True, capture_output=True).stdout
+        (tmp_path / "anna.crt").write_bytes(made)
+        user.clear()
+        user |= {"client-certificate": "anna.crt", "client-key": "anna.key"}
+    (tmp_path / "its.kubeconfig").write_text(yaml.safe_dump(config))
+    browser = Browser()
+    where, status, page = browser.page(_link_of(start, "--kubeconfig", "its.kubeconfig"))
+    assert (where.endswith("/ui/"), status) == (True, 200)
+    assert ("anna" if kind == "certificate" else "kubernetes-admin") in page
+    assert any(form.endswith("/logout") for form in _forms(where, page))
+    process.end()

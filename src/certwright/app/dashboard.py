@@ -268,13 +268,15 @@ async def _review(client: Client, kind: str, fields: dict[str, Any]) -> _Review:
 
 class ClusterDashboardOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of the dashboard of controllers. `files`: its certificate; None: one of its own. `namespace`:
-    that of the controllers, empty for all."""
+    that of the controllers, empty for all. `rules` and `secrets_in` as in `revoke`."""
 
     host: str
     port: int
     files: CertificateFiles | None = None
     read_only: bool = False
     namespace: str = ""
+    rules: ServerRules = HTTPS_ONLY
+    secrets_in: str = "kube-system"
 
 
 class ClusterDashboard:
@@ -320,7 +322,7 @@ class ClusterDashboard:
                 read_only=self._options.read_only,
                 namespace=self._options.namespace,
                 how_to_log_in="`kubectl create token NAME` prints a token of a ServiceAccount.",
-                revoke=revoke,
+                revoke=partial(revoke, rules=self._options.rules, secrets_in=self._options.secrets_in),
             )
             self._site = _load(self._access, options, self._sessions, self._clock)
         return await self._site.handle(request)

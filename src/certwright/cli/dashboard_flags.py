@@ -58,8 +58,8 @@ class DashboardFlags:
         if self.dashboard_address is None and self.dashboard_cert_file:
             raise click.UsageError("a certificate for the dashboard needs --dashboard-listen")
 
-    def options(self, namespace: str | None) -> lazy.app.ClusterDashboardOptions | None:
-        """The settings; None: there is no dashboard. `namespace`: that of the controllers."""
+    def options(self, controllers: lazy.app.ControllerOptions) -> lazy.app.ClusterDashboardOptions | None:
+        """The settings beside these controllers; None: there is no dashboard."""
         if self.dashboard_address is None or self.dashboard_mode == "off":
             return None
         files = None
@@ -70,5 +70,7 @@ class DashboardFlags:
             port=self.dashboard_address[1],
             files=files,
             read_only=self.dashboard_mode == "read-only",
-            namespace=namespace or "",
+            namespace=controllers.namespace or "",
+            rules=controllers.acme.policy.servers,
+            secrets_in=controllers.cluster_resource_namespace,
         )

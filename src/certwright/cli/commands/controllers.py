@@ -167,7 +167,7 @@ def command(
             options,
             _settings(cluster),
             metrics,
-            dashboard.options(namespace),
+            dashboard.options(options),
             log,
         )
     )

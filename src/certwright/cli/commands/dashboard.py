@@ -109,6 +109,6 @@ def _no_dashboard(place: str, error: Exception, *, is_cluster: bool) -> str:
         return f"{place} is no dashboard: {error}; --url is the address before /ui/"
     return (
         f"{place} has no dashboard at /ui/: it is off (--dashboard of `certwright serve`), or this is a "
-        "Kubernetes cluster, where the controllers show it (--dashboard-listen): `kubectl -n cert-manager "
+        "Kubernetes cluster, where the controllers show it (--dashboard-listen): `kubectl -n certwright "
         "port-forward service/certwright-dashboard 8444:443`, then `certwright dashboard --url https://localhost:8444`"
     )
