@@ -583,7 +583,7 @@ async def test_large_bodies_cookies_and_addresses_have_a_sentence(world: World) 
 
 async def test_failed_log_ins_wait_and_a_tenant_has_few_pages_and_streams_at_a_time(world: World) -> None:
     anna = await grant(world, "anna", TENANT, namespace="shop")
-    site, _ = make_site(world, ADMIN, anna)
+    site, access = make_site(world, ADMIN, anna)
     request = Request("POST", "/ui/login", {}, urlencode({"credential": "guess"}).encode())
     answers = await asyncio.gather(*(site.handle(msgspec.structs.replace(request)) for _ in range(30)))
     statuses = sorted(answer.status for answer in answers)
@@ -599,6 +599,13 @@ async def test_failed_log_ins_wait_and_a_tenant_has_few_pages_and_streams_at_a_t
     await close_stream(again.stream)
     pages = await asyncio.gather(*(site.handle(Request("GET", "/ui/", bearer)) for _ in range(130)))
     assert 20 < [page.status for page in pages].count(429) < 60  # two at a time, a hundred wait
+    visitor = await Visitor(site, "anna", access).log_in()
+    session = site.sessions.read(visitor._cookie)
+    assert session is not None
+    body = urlencode({"token": site.sessions.form_token(session)}).encode()
+    form = Request("POST", "/ui/certificates/shop/web/renew", {"cookie": f"{COOKIE}={visitor._cookie}"}, body)
+    forms = await asyncio.gather(*(site.handle(msgspec.structs.replace(form)) for _ in range(30)))
+    assert 10 < [done.status for done in forms].count(429) < 30  # ten wait
     admin = Request("GET", "/ui/", {"authorization": f"Bearer {ADMIN.name}"})
     assert (await site.handle(admin)).status == 200
 

@@ -8,9 +8,9 @@ Does not hold:  any `if` about the domain
 Modules:      options (settings of a process, --feature-gates), opening (directory, tokens and users, port),
               stores (the store of --store), etcd, encryption (the key of the Secrets), shared_files (files
               that servers on one store share), tls_identity (the server's own certificates), metrics_tls (the
-              certificate of the controllers' metrics endpoint), backup, server (the daemon), controllers (the
-              controllers in any process), acme_commands (revocation, the check of a solver), loop (the event
-              loop)
+              certificates of the controllers' metrics and dashboard), dashboard (who sees it), backup, server
+              (the daemon), controllers (the controllers in any process), acme_commands (revocation, the check
+              of a solver), loop (the event loop)
 """
 
 from certwright.app.backup import back_up, restore

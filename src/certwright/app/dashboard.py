@@ -43,6 +43,8 @@ _USER_AGENT = "certwright-dashboard"
 _PAGES: Final = Bounds(seats=6, per_flow=2, per_turn=1, waiting=100, waiting_in_all=1000)
 """Pages that are computed at the same time, in all and of one user, and how many wait: a client that waits
 costs less than one that is refused and asks again."""
+_ACTIONS: Final = Bounds(seats=32, per_flow=2, per_turn=1, waiting=10, waiting_in_all=200)
+"""Forms, apart from pages, because a revocation waits for a CA, which may be a tenant's own."""
 _ATTEMPTS: Final = Bounds(seats=4, per_flow=2, waiting=10, waiting_in_all=100)
 """Log-ins that are tried at the same time, in all and from one address."""
 _REVIEWS: Final = Bounds(seats=8, per_flow=4, waiting=50, waiting_in_all=200)
@@ -68,6 +70,7 @@ class _Turns:
 
     def __init__(self) -> None:
         self._pages = Level("dashboard", _PAGES)
+        self._actions = Level("dashboard forms", _ACTIONS)
         self._attempts = Level("dashboard log-in", _ATTEMPTS)
         self._spent: dict[str, tuple[float, float]] = {}
 
@@ -100,6 +103,16 @@ class _Turns:
         return pause
 
     @asynccontextmanager
+    async def action(self, identity: Identity) -> AsyncIterator[None]:
+        """See `Access.action`."""
+        flow = flow_of(identity)
+        seats = self._actions.take(flow, 1) or await self._actions.wait(flow, 1)
+        try:
+            yield
+        finally:
+            seats.leave()
+
+    @asynccontextmanager
     async def attempt(self, request: Request) -> AsyncIterator[None]:
         """See `Access.attempt`."""
         address = getattr(request.caller, "address", "")
@@ -118,6 +131,7 @@ class FairAccess:
     def __init__(self) -> None:
         turns = _Turns()
         self.turn = turns.page
+        self.action = turns.action
         self.attempt = turns.attempt
 
     def flow(self, identity: Identity) -> str:
@@ -170,7 +184,7 @@ class ClusterAccess(FairAccess):
     async def identify(self, credential: Credential, request: Request | None = None) -> Identity:
         """See `Access`. An answer is used for a second."""
         caller = request.caller if request is not None else None
-        if not credential.token:
+        if not credential.token or not (credential.token.isascii() and credential.token.isprintable()):
             raise Unauthorized("log in with a token")
         now, key = self._clock.monotonic(), hashlib.sha256(credential.token.encode()).digest()
         until, identity = self._known.get(key, (0.0, None))

@@ -34,6 +34,9 @@ class Access(Protocol):
         """Wait until a page of the user may be computed: the requests within are the API's, and wait for
         nothing else. Raises `TooManyRequests`."""
 
+    def action(self, identity: Identity) -> AbstractAsyncContextManager[None]:
+        """Wait until a form of the user may be carried out. Raises `TooManyRequests`."""
+
     def attempt(self, request: Request) -> AbstractAsyncContextManager[None]:
         """Wait until a log-in may be tried; after an exception, the next one of the address waits longer.
         Raises `TooManyRequests`."""

@@ -314,7 +314,8 @@ class Site:
         for pattern, act in self._acts.items():
             if (match := pattern.fullmatch(visit.path)) is not None:
                 visit.arguments = tuple(unquote(group) for group in match.groups())
-                done = await act(visit)
+                async with self._access.action(visit.identity):
+                    done = await act(visit)
                 said = urlencode(
                     {"said": done.said, "seal": self.sessions.seal_notice(visit.session, done.said)}
                 )
