@@ -10,11 +10,11 @@ import asyncio
 import logging
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from contextlib import suppress
 from enum import StrEnum
 from operator import attrgetter
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -31,8 +31,10 @@ from certwright.kube.util.tasks import TaskSet
 from certwright.resources import plain_kinds
 
 Json = dict[str, Any]
+T = TypeVar("T")
 _LONGEST_MESSAGE: Final = 400
 _AGAIN_S: Final = 2.0
+_MOST_REMEMBERED: Final = 16
 _DETAILS: Final = (
     plain_kinds.CERTIFICATE_REQUESTS,
     plain_kinds.ORDERS,
@@ -191,6 +193,7 @@ class Index:
         }
         self.generation = 0
         self._frozen = -1
+        self._remembered: dict[Hashable, Any] = {}
         self._rows: list[Row] = []
         self._deliveries: list[Json] = []
         self._namespaces: Counter[str] = Counter()
@@ -219,7 +222,8 @@ class Index:
             async with asyncio.timeout(patience_s):
                 for informer in (self._certificates, *self._informers.values()):
                     await informer.synced.wait()
-        if self._frozen != self.generation:
+        if self._frozen != self.generation or len(self._remembered) > _MOST_REMEMBERED:
+            self._remembered = {}
             self._frozen = self.generation
             self._rows = list(self._certificates.cache.values())
             self._deliveries = list(self._informers["deliveries"].cache.values())
@@ -294,6 +298,14 @@ class Index:
         informer = self._informers.get(f"{kind.lower()}s")
         key = ObjectKey("" if kind == "ClusterIssuer" else row.namespace, name)
         return informer.cache.get(key) if informer is not None else None
+
+    def remember(self, key: Hashable, make: Callable[[], T]) -> T:
+        """The result of `make` for the present rows and that key, made once; also from other threads."""
+        kept, entry = self._remembered, (self._frozen, key)
+        if entry not in kept:
+            kept[entry] = make()
+        found: T = kept[entry]
+        return found
 
     def ordered(self, sort: str) -> list[Row]:
         """All rows in the order of an attribute, or of their names for `name`."""

@@ -7,7 +7,6 @@ and look closely only at those that are not simply ready, so that a page of 100,
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -39,6 +38,8 @@ _NEW_S: Final = 60.0
 _LATE_S: Final = 86_400.0
 """A renewal that is overdue by this needs attention, whatever its state."""
 _DAY_S: Final = 86_400.0
+_MANY: Final = 5_000
+_SOON_S: Final = 10.0
 SORTS: Final = {
     "name": "name",
     "expiry": "not_after",
@@ -389,6 +390,39 @@ class Overview(msgspec.Struct, frozen=True):
         return max(-(-self.matches // PAGE), 1)
 
 
+class _Facts(msgspec.Struct, frozen=True):
+    """What does not depend on the address."""
+
+    summary: Summary
+    timeline: Timeline
+    namespaces: Sequence[str]
+    issuers: Sequence[str]
+
+
+def _compute(
+    index: Index, scope: Scope, deliveries: Scope, query: Query, now: float
+) -> tuple[_Facts, Sequence[Row]]:
+    """The facts, and the rows of the table. Takes 0.1 s for 100,000 certificates, whose facts are used again
+    for some seconds unless something changes."""
+    if len(index) < _MANY:
+        facts = _facts_of(index, scope, deliveries, now)
+    else:
+        key = (scope, deliveries, now // _SOON_S)
+        facts = index.remember(key, lambda: _facts_of(index, scope, deliveries, now))
+    return facts, select(index, scope, query, facts.summary, now)
+
+
+def _facts_of(index: Index, scope: Scope, deliveries: Scope, now: float) -> _Facts:
+    summary = summarize(index, scope, deliveries, now)
+    rows = visible_rows(index, scope)
+    return _Facts(
+        summary,
+        timeline(rows, summary.troubles, now),
+        sorted({row.namespace for row in rows}),
+        sorted({row.issuer for row in rows}),
+    )
+
+
 async def overview(visit: Visit, query: Query, *, limit: int = PAGE) -> Overview:
     """What the first page shows to the user. Raises `ApiError`."""
     await visit.index.wait_synced()
@@ -396,15 +430,8 @@ async def overview(visit: Visit, query: Query, *, limit: int = PAGE) -> Overview
     visible = {plural: await visit.scope(plural) for plural in ("issuers", "clusterissuers")}
     now = visit.now.timestamp()
 
-    def compute() -> tuple[Summary, Sequence[Row], Timeline, Sequence[str], Sequence[str]]:
-        summary = summarize(visit.index, scope, delivered, now)
-        rows = visible_rows(visit.index, scope)
-        kinds = Counter(row.issuer for row in rows)
-        namespaces = sorted({row.namespace for row in rows})
-        chosen = select(visit.index, scope, query, summary, now)
-        return summary, chosen, timeline(rows, summary.troubles, now), namespaces, sorted(kinds)
-
-    summary, chosen, line, namespaces, kinds = await asyncio.to_thread(compute)
+    facts, chosen = await asyncio.to_thread(_compute, visit.index, scope, delivered, query, now)
+    summary = facts.summary
     troubled = [row for key in sorted(summary.troubles) if (row := visit.index.get(key)) is not None]
     incidents = incidents_of(visit.index, troubled, visible, visit.now, visit.command)
     grouped = {row.key for incident in incidents for row in incident.rows}
@@ -416,12 +443,12 @@ async def overview(visit: Visit, query: Query, *, limit: int = PAGE) -> Overview
         incidents,
         await cards_of(visit, alone[:_MOST_CARDS], summary),
         max(len(alone) - _MOST_CARDS, 0),
-        line,
+        facts.timeline,
         query,
         [line_of(row, summary, now) for row in chosen[start : start + limit]],
         len(chosen),
-        namespaces,
-        kinds,
+        facts.namespaces,
+        facts.issuers,
     )
 
 

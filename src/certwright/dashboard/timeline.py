@@ -7,6 +7,7 @@ thin tail leads to its expiry. Where there are too many for that, bars show how 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -79,9 +80,10 @@ class Timeline(msgspec.Struct, frozen=True):
 def timeline(rows: Sequence[Row], troubles: Mapping[ObjectKey, str], now: float) -> Timeline:
     """The time line of these certificates, for a moment in Unix time."""
     horizon = now + DAYS * _DAY_S
-    leaves = [row for row in rows if row.renewal and row.renewal <= horizon and not row.is_ca]
-    later = sum(1 for row in rows if row.renewal > horizon and not row.is_ca)
-    overdue = sum(1 for row in leaves if _is_overdue(row, now))
+    planned = [row for row in rows if row.renewal and not row.is_ca]
+    leaves = [row for row in planned if row.renewal <= horizon]
+    late = now - _LATE_S
+    overdue = len([row for row in leaves if row.renewal < late])
     marks: Sequence[Mark] = ()
     bars: Sequence[Bar] = ()
     height = 4 * _LANE
@@ -95,7 +97,7 @@ def timeline(rows: Sequence[Row], troubles: Mapping[ObjectKey, str], now: float)
         marks=marks,
         bars=bars,
         overdue=overdue,
-        later=later,
+        later=len(planned) - len(leaves),
         ticks=[Tick(_x(day), "today" if not day else f"{day} days") for day in range(0, DAYS + 1, 15)],
         cas=_cas([row for row in rows if row.is_ca and row.not_after], troubles, now),
         ca_ticks=[Tick(_log_x(days), words) for days, words in _CA_TICKS],
@@ -148,8 +150,8 @@ def _marks(
 
 def _bars(rows: Sequence[Row], now: float) -> Sequence[Bar]:
     numbers = [0] * (DAYS + 1)
-    for row in rows:
-        numbers[min(max(int((row.renewal - now) // _DAY_S), 0), DAYS)] += 1
+    for day, number in Counter([(row.renewal - now) // _DAY_S for row in rows]).items():
+        numbers[min(max(int(day), 0), DAYS)] += number
     most = max(numbers) or 1
     width = (WIDTH - 2 * _MARGIN) / (DAYS + 1)
     return [
