@@ -16,6 +16,7 @@ from dashboard.browser.looks import FLAGS, PAGES
 from support.real import require
 
 _LEAST = 95
+_SETTLES_S = 10.0
 
 
 async def main(program: str) -> int:
@@ -23,6 +24,7 @@ async def main(program: str) -> int:
     worst = 100
     with tempfile.TemporaryDirectory() as folder:
         async with scene.shop(Path(folder)) as shop:
+            await asyncio.sleep(_SETTLES_S)
             config = yaml.safe_load(shop.folder.joinpath("kubeconfig").read_text())
             bearer = {"Authorization": f"Bearer {config['users'][0]['user']['token']}"}
             headers = Path(folder) / "headers.json"
