@@ -28,12 +28,12 @@
     const old = document.createElement("template");
     old.innerHTML = html;
     improve(old.content);
-    const before = new Map([...block.querySelectorAll("tr, article, li")].map((part) => [key(part), part.textContent]));
+    const before = new Set([...block.querySelectorAll("tr, article, li")].map((part) => part.textContent));
     const focused = block.contains(document.activeElement) ? address(document.activeElement) : null;
     const open = new Set([...block.querySelectorAll("details[open]")].map((part) => key(part.parentElement)));
     block.replaceChildren(old.content);
     for (const part of block.querySelectorAll("tr, article, li")) {
-      if (before.size && before.get(key(part)) !== part.textContent) part.classList.add("fresh");
+      if (before.size && !before.has(part.textContent)) part.classList.add("fresh");
       const details = part.querySelector("details");
       if (details && open.has(key(part))) details.open = true;
     }
