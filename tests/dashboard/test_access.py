@@ -6,28 +6,11 @@ from collections.abc import AsyncIterator
 from datetime import timedelta
 from urllib.parse import urlencode
 
-import msgspec
 import pytest
 
-from certwright.dashboard.sessions import LIFETIME, LINK_LIFETIME
 from certwright.diagnosis import related
 from certwright.kube.api.errors import Forbidden
 from dashboard.visits import RULES, Dashboard, shop
-
-PATHS = (
-    "/ui/",
-    "/ui/?q=www",
-    "/ui/status.json",
-    "/ui/issuers",
-    "/ui/elsewhere",
-    "/ui/stream",
-    "/ui/live?at=",
-    "/ui/certificates/shop/www",
-    "/ui/certificates/shop/www/renew",
-    "/ui/cas/default/ca",
-    "/ui/cas/default/ca.crt",
-    "/ui/no/such/page",
-)
 
 
 @pytest.fixture
@@ -35,27 +18,6 @@ async def site() -> AsyncIterator[Dashboard]:
     """The shop."""
     async with shop() as dashboard:
         yield dashboard
-
-
-async def test_strangers_get_no_object(site: Dashboard) -> None:
-    await site.get("admin", "/ui/")
-    wrong: tuple[dict[str, str], ...] = (
-        {},
-        {"authorization": "Bearer nonsense"},
-        {"authorization": "Basic YTpi"},
-        {"cookie": "certwright-session=AAAA"},
-    )
-    for headers in wrong:
-        for method in ("GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS"):
-            for path in (*PATHS, "/ui", "/ui/login", "/ui/logout", "/ui/link"):
-                response = await site.ask(method, path, b"", accept="text/html", **headers)
-                assert response.status in (200, 302, 308, 401, 403, 404, 405), (method, path, response.status)
-                assert response.status != 200 or path == "/ui/login", (method, path)
-                assert b"www" not in response.body, (method, path)
-                assert response.stream is None
-                assert "frame-ancestors 'none'" in response.headers["content-security-policy"]
-                assert response.headers["cache-control"] == "no-store"
-                assert response.headers["x-frame-options"] == "DENY"
 
 
 async def test_each_user_sees_what_the_api_would_answer(site: Dashboard) -> None:
@@ -110,40 +72,6 @@ async def test_rights_that_are_withdrawn_are_gone(site: Dashboard) -> None:
     assert gone.status == 401
 
 
-async def test_a_session_is_as_good_as_its_token_and_ends(site: Dashboard) -> None:
-    session = await site.log_in("anna")
-    assert "shop/</span>www" in await session.page("/ui/")
-    left = await session.ask("POST", "/ui/logout", {"token": await session.form_token()})
-    assert (left.status, left.headers["location"]) == (303, "login")
-    assert "Max-Age=0" in left.headers["set-cookie"]
-    assert (await session.ask("GET", "/ui/")).status == 302
-
-    another = await site.log_in("anna")
-    await site.world.advance(LIFETIME + timedelta(seconds=1))
-    assert (await another.ask("GET", "/ui/")).status == 302
-
-
-async def test_a_link_works_once_and_not_for_long(site: Dashboard) -> None:
-    bearer = f"Bearer {site.tokens['anna']}"
-    paths = [
-        msgspec.json.decode((await site.ask("POST", "/ui/link", authorization=bearer)).body)["path"]
-        for _ in range(2)
-    ]
-    first = await site.ask("GET", f"/ui/{paths[0]}")
-    cookie = first.headers["set-cookie"]
-    assert first.status == 303
-    for attribute in ("Secure", "HttpOnly", "SameSite=Strict"):
-        assert attribute in cookie
-    assert "Path=" not in cookie, "the browser's default is right below the prefix of a proxy, too"
-    again = await site.ask("GET", f"/ui/{paths[0]}", accept="text/html")
-    assert (again.status, "set-cookie" in again.headers) == (401, False)
-    await site.world.advance(LINK_LIFETIME + timedelta(seconds=1))
-    assert (await site.ask("GET", f"/ui/{paths[1]}")).status == 401
-    # A link is made with a credential that no browser sends by itself.
-    session = await site.log_in("anna")
-    assert (await session.ask("POST", "/ui/link", {"token": await session.form_token()})).status == 403
-
-
 @pytest.mark.parametrize(
     ("text", "status"),
     [("TOKEN", 303), ("KUBECONFIG", 303), ("nonsense", 401), ("a: [b", 401), ("users: []", 401), ("", 401)],
@@ -158,16 +86,3 @@ async def test_logging_in_by_a_pasted_credential(site: Dashboard, text: str, sta
     )
     assert response.status == status
     assert token.encode() not in response.body
-
-
-async def test_off_and_read_only() -> None:
-    async with shop(dashboard="off") as site:
-        assert (await site.ask("GET", "/ui/", authorization=f"Bearer {site.tokens['admin']}")).status in (
-            403,
-            404,
-        )
-    async with shop(dashboard="read-only") as site:
-        session = await site.log_in("admin")
-        assert "Retry now" not in await session.page("/ui/")
-        form = {"token": await session.form_token()}
-        assert (await session.ask("POST", "/ui/certificates/shop/www/renew", form)).status == 403

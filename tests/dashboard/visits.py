@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode
 
 import msgspec
 
@@ -101,44 +99,6 @@ class Dashboard:
     async def status(self, user: str, query: str = "") -> Json:
         """`/ui/status.json`, as that user."""
         return msgspec.json.decode(await self.get(user, f"/ui/status.json{query}"), type=Json)
-
-    async def log_in(self, user: str) -> Session:
-        """A session by a one-time link."""
-        made = await self.ask("POST", "/ui/link", authorization=f"Bearer {self.tokens[user]}")
-        assert made.status == 201
-        path = msgspec.json.decode(made.body)["path"]
-        opened = await self.ask("GET", f"/ui/{path}")
-        assert (opened.status, opened.headers["location"]) == (303, "./")
-        return Session(self, opened.headers["set-cookie"].partition(";")[0])
-
-
-class Session:
-    """A browser that is logged in."""
-
-    def __init__(self, dashboard: Dashboard, cookie: str) -> None:
-        self.dashboard = dashboard
-        self.cookie = cookie
-
-    async def ask(
-        self, method: str, path: str, form: Mapping[str, str] | None = None, **headers: str
-    ) -> Response:
-        """The dashboard's response."""
-        body = urlencode(form or {}).encode()
-        return await self.dashboard.ask(
-            method, path, body, cookie=self.cookie, **{"accept": "text/html", **headers}
-        )
-
-    async def page(self, path: str) -> str:
-        """A page that is there."""
-        response = await self.ask("GET", path)
-        assert response.status == 200, (path, response.status, response.body)
-        return response.body.decode()
-
-    async def form_token(self) -> str:
-        """The token of this session's forms."""
-        found = re.search(r'name="token" value="([0-9a-f]+)"', await self.page("/ui/"))
-        assert found is not None
-        return found[1]
 
 
 @asynccontextmanager
