@@ -138,6 +138,11 @@ class FairAccess:
         """See `Access`."""
         return flow_of(identity)
 
+    @property
+    def generation(self) -> int | None:
+        """See `Access`: not known of another server."""
+        return None
+
 
 class _ServerAccess(FairAccess):
     """The `Access` of the daemon: the API server of the same process."""
@@ -153,6 +158,11 @@ class _ServerAccess(FairAccess):
         asked = Request("GET", f"{PATH}/", headers, peer_certificate=credential.certificate or None)
         asked.caller = request.caller if request is not None else None
         return await self._api.identify(asked)
+
+    @property
+    def generation(self) -> int | None:
+        """See `Access`."""
+        return self._api.rights_generation
 
     def client(self, credential: Credential, identity: Identity) -> Client:  # noqa: ARG002 - the contract
         """See `Access`."""

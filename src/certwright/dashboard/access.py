@@ -45,6 +45,10 @@ class Access(Protocol):
         """A client of the API with the user's own rights."""
 
     @property
+    def generation(self) -> int | None:
+        """A number that changes whenever a right of any user may have; None: that is not known."""
+
+    @property
     def system(self) -> Client:
         """A client that may list and watch what the index follows: with the rights of the process."""
 

@@ -81,7 +81,11 @@ class Site:
         self._used = 0.0
         self._tasks = TaskSet()
         self._tools = Tools(
-            lambda: self.index, Scopes(clock), LogLines(), options, Elsewhere(options.scan, options.files)
+            lambda: self.index,
+            Scopes(clock, lambda: access.generation),
+            LogLines(),
+            options,
+            Elsewhere(options.scan, options.files),
         )
         self._streams: Counter[str] = Counter()
         self._is_closed = False

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
+
+import msgspec
 
 from certwright.dashboard.access import Credential, Options
 from certwright.dashboard.elsewhere_sources import Elsewhere
@@ -23,31 +25,56 @@ from certwright.resources.names import GROUP, SETS_GROUP
 _REST: Final = 20
 """For how much longer than it took to ask an answer to what a user may list is used again."""
 _GROUPS: Final = {"deliveries": SETS_GROUP, "secrets": "", "events": ""}
+_LONGEST_S: Final = 9.0
+"""But for no longer than this."""
 _MOST: Final = 1_000
 _LISTED: Final = 200
 
 
-class Scopes:
-    """What users may list, as the API has answered a moment ago."""
+class _Rights(msgspec.Struct):
+    """The rights of a user, as asked from `begun` on (monotonic, seconds): until `until`, or while the
+    generation of all rights is the same."""
 
-    def __init__(self, clock: Clock) -> None:
+    generation: int | None
+    namespaces: Sequence[str]
+    begun: float
+    until: float = 0.0
+    rules: dict[str, Sequence[dict[str, Any]]] = {}
+    scopes: dict[str, Scope] = {}
+
+
+class Scopes:
+    """What users may list, as the API has answered. `generation` changes with every right of any user; None:
+    that is not known, so the API is asked again after moments."""
+
+    def __init__(self, clock: Clock, generation: Callable[[], int | None] = lambda: None) -> None:
         self._clock = clock
-        self._known: dict[tuple[str, tuple[str, ...], str], tuple[float, Scope]] = {}
+        self._generation = generation
+        self._known: dict[object, _Rights] = {}
 
     async def of(self, client: Client, identity: Identity, plural: str, index: Index) -> Scope:
         """What the user may list of a resource, in the namespaces of the index. Raises `ApiError`."""
-        now, key = self._clock.monotonic(), (identity.name, identity.groups, plural)
-        until, scope = self._known.get(key, (0.0, Scope()))
-        if now < until:
-            return scope
         await index.wait_synced()
-        scope = await scope_of(client, _GROUPS.get(plural, GROUP), plural, index.namespaces)
-        if len(self._known) > _MOST:
-            self._known.clear()
-        # Where the question takes long, because there are many namespaces, it is asked more rarely; in the
-        # process of the server it takes less than a millisecond.
-        done = self._clock.monotonic()
-        self._known[key] = (done + _REST * (done - now), scope)
+        now, generation, namespaces = self._clock.monotonic(), self._generation(), index.namespaces
+        # A token may be restricted by `extra`.
+        key = (identity.name, identity.groups, tuple(sorted(identity.extra.items())))
+        rights = self._known.get(key)
+        if (
+            rights is None
+            or rights.namespaces != namespaces
+            or rights.generation != generation
+            or (generation is None and now >= rights.until)
+        ):
+            if len(self._known) > _MOST:
+                self._known.clear()
+            rights = self._known[key] = _Rights(generation, namespaces, now)
+        scope = rights.scopes.get(plural)
+        if scope is None:
+            group = _GROUPS.get(plural, GROUP)
+            scope = rights.scopes[plural] = await scope_of(client, group, plural, namespaces, rights.rules)
+            # Where the question takes long, because there are many namespaces, it is asked more rarely.
+            spent = self._clock.monotonic() - rights.begun
+            rights.until = rights.begun + min((1 + _REST) * spent, max(_LONGEST_S, 2 * spent))
         return scope
 
 

@@ -167,6 +167,11 @@ class ApiServer:
         return all(each.worker.idle for each in controllers) and all(each.idle for each in others)
 
     @property
+    def rights_generation(self) -> int:
+        """A number that grows with every change of a role or a binding."""
+        return self._rbac.generation
+
+    @property
     def open_watches(self) -> int:
         """The number of open watches."""
         return len(self._watches)

@@ -1,0 +1,142 @@
+"""What pages show of a resource is what the API answers to the user's own requests for lists."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from certwright.dashboard.index import scope_of
+from certwright.kube.api.errors import Forbidden
+from certwright.kube.client.rest import Client
+from certwright.kube.client.transport import LocalTransport
+from certwright.kube.util.http_messages import Identity
+from certwright.resources import plain_kinds
+from support.world import World, make_world
+
+Json = dict[str, Any]
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+NAMESPACES = ("shop", "bank", "news")
+NAMES = ("a", "b")
+KINDS = (plain_kinds.CERTIFICATES, plain_kinds.ISSUERS, plain_kinds.DELIVERIES)
+
+
+def rule(
+    verbs: str, resources: str = "certificates", group: str = "cert-manager.io", names: str = ""
+) -> Json:
+    """A rule; lists are separated by spaces."""
+    found = {"apiGroups": [group], "resources": resources.split(), "verbs": verbs.split()}
+    return found | ({"resourceNames": names.split()} if names else {})
+
+
+USERS: dict[str, dict[str, list[Json]]] = {
+    "may do nothing": {},
+    "may list all": {"*": [rule("list")]},
+    "may do all": {"*": [rule("*", "*", "*")]},
+    "may list one namespace": {"shop": [rule("list", "certificates issuers")]},
+    "may list two namespaces": {"shop": [rule("get list watch", "*", "*")], "bank": [rule("list", "*")]},
+    "may get some by name": {"shop": [rule("get", names="a c")]},
+    "may get and list some by name": {"shop": [rule("get list", "certificates issuers", names="b")]},
+    "may list one by name": {"shop": [rule("list", names="a")], "bank": [rule("list", names="b")]},
+    "may get some by name, everywhere": {"*": [rule("get list", names="a")]},
+    "may list one namespace, and another's by name": {
+        "shop": [rule("list")],
+        "news": [rule("get", names="b")],
+    },
+    "may list Deliveries": {"bank": [rule("list", "deliveries", "certwright.io")]},
+    "may list another group's": {"*": [rule("list", "certificates", "certificates.k8s.io")]},
+    "may list a subresource": {"shop": [rule("get list", "certificates/status")]},
+    "may watch and write": {"shop": [rule("watch create update patch delete")]},
+}
+"""Users by what they may do: rules by namespace; `*`: in all of them."""
+
+
+async def _send(world: World, path: str, content: Json) -> None:
+    body, headers = msgspec.json.encode(content), {"content-type": "application/json"}
+    await world.client.raw("POST", path, body=body, headers=headers)
+
+
+async def _fill(world: World, namespace: str) -> None:
+    spec: dict[str, Json] = {
+        "certificates": {"secretName": "s", "dnsNames": ["a.example.com"], "issuerRef": {"name": "a"}},
+        "issuers": {"selfSigned": {}},
+        "deliveries": {"root": "web", "path": "a", "certificateRef": {"name": "a"}},
+    }
+    await _send(world, "/api/v1/namespaces", {"metadata": {"name": namespace}})
+    for kind in KINDS:
+        for name in NAMES:
+            metadata = {"name": name, "namespace": namespace}
+            await world.client.create(kind, {"metadata": metadata, "spec": spec[kind.plural]})
+
+
+async def _grant(world: World, name: str, place: str, rules: list[Json], user: str, **role: Any) -> None:
+    where = RBAC if place == "*" else f"{RBAC}/namespaces/{place}"
+    kind, plural = ("ClusterRole", "clusterrole") if place == "*" else ("Role", "role")
+    await _send(world, f"{where}/{plural}s", {"metadata": {"name": name}, "rules": rules, **role})
+    await _bind(world, name, where, kind, user)
+
+
+async def _bind(world: World, name: str, where: str, kind: str, user: str) -> None:
+    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name}
+    subject = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}
+    plural = "rolebindings" if "/namespaces/" in where else "clusterrolebindings"
+    body = {"metadata": {"name": name}, "roleRef": reference, "subjects": [subject]}
+    await _send(world, f"{where}/{plural}", body)
+
+
+def _client(world: World, user: str, *groups: str) -> Client:
+    identity = Identity(user, groups=(*groups, "system:authenticated"))
+    return Client(LocalTransport(world.server.handle, identity), user_agent="test")
+
+
+async def _answered(client: Client, kind: plain_kinds.JsonKind) -> set[tuple[str, str]]:
+    """What the API shows to the user who knows the names of objects, and may not `get` whole namespaces."""
+    found = set()
+    for namespace in NAMESPACES:
+        for fields in ("", *(f"metadata.name={name}" for name in NAMES)):
+            try:
+                items = (await client.list(kind, namespace, fields=fields)).items
+            except Forbidden:
+                continue
+            found |= {(namespace, item["metadata"]["name"]) for item in items}
+        for name in NAMES:
+            try:
+                await client.get(kind, name, namespace)
+            except Forbidden:
+                continue
+            found.add((namespace, name))
+    return found
+
+
+async def _shown(client: Client, kind: plain_kinds.JsonKind) -> set[tuple[str, str]]:
+    scope = await scope_of(client, kind.group, kind.plural, NAMESPACES, {})
+    return {(place, name) for place in NAMESPACES for name in NAMES if scope.allows(place, name)}
+
+
+async def test_users_see_what_the_api_answers() -> None:
+    async with make_world(controllers=False) as world:
+        for namespace in NAMESPACES:
+            await _fill(world, namespace)
+        for number, (user, places) in enumerate(USERS.items()):
+            for place, rules in places.items():
+                await _grant(world, f"u{number}", place, rules, user)
+        # A ClusterRole within a namespace, and one that is aggregated from others.
+        await _send(world, f"{RBAC}/clusterroles", {"metadata": {"name": "lists"}, "rules": [rule("list")]})
+        await _bind(world, "lists", f"{RBAC}/namespaces/news", "ClusterRole", "has a ClusterRole")
+        labels = {"matchLabels": {"part": "yes"}}
+        await _grant(world, "sum", "*", [], "has a sum", aggregationRule={"clusterRoleSelectors": [labels]})
+        part = {"metadata": {"name": "part", "labels": {"part": "yes"}}, "rules": [rule("list", "issuers")]}
+        await _send(world, f"{RBAC}/clusterroles", part)
+        await world.settle()
+        clients = {user: _client(world, user) for user in (*USERS, "has a ClusterRole", "has a sum")}
+        clients["is an administrator"] = _client(world, "root", "system:masters")
+        seen = {}
+        for user, client in clients.items():
+            for kind in KINDS:
+                seen[user, kind.plural] = await _answered(client, kind)
+                assert await _shown(client, kind) == seen[user, kind.plural], (user, kind.plural)
+        assert len(seen["has a sum", "issuers"]) == len(seen["is an administrator", "deliveries"]) == 6
+        assert seen["has a ClusterRole", "certificates"] == {("news", "a"), ("news", "b")}
+        # Who may only `get`, without names, may not know which there are.
+        await _grant(world, "get", "shop", [rule("get")], "may get what is guessed")
+        assert not await _shown(_client(world, "may get what is guessed"), plain_kinds.CERTIFICATES)
