@@ -6,8 +6,10 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import msgspec
 import pytest
 import yaml
@@ -15,6 +17,7 @@ import yaml
 from certwright import __version__
 from certwright.cli.commands.run import command as run_command
 from certwright.cli.commands.serve import command as serve_command
+from certwright.cli.main import program
 from cli.calls import PATIENT, Cli
 
 ISSUER = "{apiVersion: cert-manager.io/v1, kind: Issuer, metadata: {name: own}, spec: {selfSigned: {}}}"
@@ -170,6 +173,75 @@ def test_renew_of_many_leaves_cas_out_unless_they_are_named(cli: Cli, namespace:
     assert both.err == f"warning: {left_out}"
     assert len(cli("renew", "--all", "--cas", *place).out.splitlines()) == 2
     assert cli("renew", "internal-ca", *place).status == 0
+
+
+_TEXT_ONLY = {
+    **dict.fromkeys(
+        ("run", "serve", "controllers", "dashboard", "edit", "wait"), "interactive, or until stopped"
+    ),
+    **dict.fromkeys(("apply", "delete", "renew", "revoke", "approve", "deny"), "a line for each change"),
+    **dict.fromkeys(("export", "trust install", "trust uninstall", "backup", "restore"), "changes files"),
+    **dict.fromkeys(("encryption rotate", "encryption decrypt", "user create", "user delete"), "changes"),
+    **dict.fromkeys(("user rotate-admin",), "changes"),
+    **dict.fromkeys(("describe", "explain", "diff", "help"), "for people"),
+    **dict.fromkeys(("config schema", "crds", "completion"), "prints a file of one format"),
+}
+_TABLES = {"get", "events", "expiring", "limits", "user list"}
+
+
+def _commands(context: click.Context, name: str = "") -> Iterator[tuple[str, click.Command]]:
+    if not isinstance(context.command, click.Group):
+        yield name, context.command
+        return
+    for word in context.command.list_commands(context):
+        command = context.command.get_command(context, word)
+        assert command is not None
+        yield from _commands(click.Context(command, parent=context), f"{name} {word}".strip())
+
+
+def test_every_command_that_lists_or_states_facts_has_json_and_yaml() -> None:
+    documented = PAGE.read_text().partition("## Results as JSON")[2]
+    for name, command in _commands(click.Context(program)):
+        options = {word: option for option in command.params for word in option.opts}
+        if name in _TEXT_ONLY:
+            assert "-o" not in options, f"{name} has -o, remove it from this table"
+            continue
+        assert "-o" in options, f"{name} needs -o json, or a reason in this table"
+        # That of `get` has templates, too.
+        if isinstance(choice := options["-o"].type, click.Choice):
+            assert {"json", "yaml"} <= set(choice.choices), name
+        assert re.search(rf"^\| .*\b{re.escape(name.split()[0])}\b", documented, re.MULTILINE), name
+        if name in _TABLES or name.startswith("import "):
+            assert "--no-headers" in options, name
+
+
+def test_results_as_json(cli: Cli, tmp_path: Path) -> None:
+    config = tmp_path / "certwright.yaml"
+    config.write_text(
+        "apiVersion: certwright.io/v1alpha1\nkind: Configuration\nlogLevel: info\nlogLevels: x\n"
+    )
+    words = ("config", "check", str(config), "-o", "json")
+    refused = msgspec.json.decode((result := cli(*words)).out)
+    assert (result.status, refused["valid"], refused["problems"][0]["line"]) == (1, False, 4)
+    config.write_text(config.read_text().replace("logLevels: x\n", "tlsSan: [a]\n"))
+    assert msgspec.json.decode(cli(*words).out) == {
+        "valid": True,
+        "settings": 2,
+        "files": [str(config)],
+        "problems": [],
+    }
+    shown = cli("config", "show", str(config), "-o", "json").out
+    assert msgspec.json.decode(shown)["tlsSan"] == ["a"]
+    assert msgspec.json.decode(cli("check", "api", "-o", "json").out) == {"ready": True, "message": ""}
+    missing = cli("check", "api", "-n", "nowhere", "-o", "json")
+    assert (missing.status, missing.err, msgspec.json.decode(missing.out)["ready"]) == (1, "", False)
+    folder = Path(__file__).parent / "importing" / "certbot"
+    imported = cli("import", "certbot", str(folder), "--dry-run", "-o", "json")
+    assert msgspec.json.decode(imported.out)[-1]["becomes"][0].startswith("Certificate ")
+    assert "-o needs --dry-run" in cli("import", "certbot", str(folder), "-o", "json").err
+    (tmp_path / "root").mkdir()
+    planned = cli("setup", "service", "--root", str(tmp_path / "root"), "--dry-run", "-o", "json")
+    assert {step["state"] for step in msgspec.json.decode(planned.out)} == {"todo", "done"}
 
 
 def test_run_has_every_option_of_serve() -> None:

@@ -90,9 +90,10 @@ def command() -> None:
 
 @command.command("api", short_help="Check that the server serves and checks the kinds.")
 @timeout_option(default="0s", text="Try again for this long")
+@json_option()
 @namespaced_server_options
 @asynchronous
-async def api(*, server: ServerOptions, timeout_s: float) -> None:
+async def api(*, server: ServerOptions, timeout_s: float, output: str | None) -> None:
     """Check that the API server serves cert-manager's kinds and rejects invalid objects, by two dry runs.
 
     Exit status 0: it does. 1: it does not, with the reason.
@@ -104,16 +105,27 @@ async def api(*, server: ServerOptions, timeout_s: float) -> None:
     """
     loop = asyncio.get_running_loop()
     until = loop.time() + timeout_s
-    async with session(server) as here:
-        while True:
-            try:
-                await check_api(here.client, here.namespace)
-                break
-            except NotServed as error:
-                if loop.time() >= until:
-                    raise Failed(str(error)) from error
-            await asyncio.sleep(_EVERY_S)
-    echo("the API is ready")
+    message = ""
+    try:
+        async with session(server) as here:
+            while True:
+                try:
+                    await check_api(here.client, here.namespace)
+                    break
+                except NotServed as error:
+                    if loop.time() >= until:
+                        raise Failed(str(error)) from error
+                await asyncio.sleep(_EVERY_S)
+    except Failed as error:
+        if output is None:
+            raise
+        message = error.format_message()
+    if output is None:
+        echo("the API is ready")
+        return
+    print_content({"ready": not message, "message": message}, output)
+    if message:
+        raise AlreadyReported
 
 
 @command.command("switch", short_help="What works, changes or stops if certwright takes over a cluster.")
@@ -165,6 +177,7 @@ async def switch(*, server: ServerOptions, output: str | None) -> None:
 )
 @cluster_namespace_option()
 @timeout_option(default="2m", text="Fail if the record or page is not seen in this time")
+@json_option()
 @flag_options("solvers", acme_flags.SolverFlags)
 @namespaced_server_options
 @asynchronous
@@ -178,6 +191,7 @@ async def solver(
     number: int | None,
     cluster_resource_namespace: str,
     timeout_s: float,
+    output: str | None,
 ) -> None:
     """Add a challenge response for NAME as ISSUER would, wait until it is seen, and remove it.
 
@@ -195,9 +209,14 @@ async def solver(
       certwright check solver web www.example.com --http01-listen :80
     """
 
-    def report(step: str, result: str) -> None:
-        echo(f"{step:<{_WIDTH}}{result}")
+    steps: list[dict[str, str]] = []
 
+    def report(step: str, result: str) -> None:
+        if output is None:
+            echo(f"{step:<{_WIDTH}}{result}")
+        steps.append({"step": step, "result": result})
+
+    message = ""
     is_cluster = kind.lower() == "clusterissuer"
     async with session(server) as here:
         requested = lazy.acme_commands.SolverCheck(
@@ -213,13 +232,20 @@ async def solver(
                 requested, here.client, solvers.settings, user_agent=USER_AGENT, report=report
             )
         except (lazy.acme_commands.SolverCheckFailed, lazy.app.StartError) as error:
-            raise Failed(str(error)) from error
+            if output is None:
+                raise Failed(str(error)) from error
+            message = str(error)
+    if output is not None:
+        print_content({"works": not message, "message": message, "steps": steps}, output)
+    if message:
+        raise AlreadyReported
 
 
 @command.command(short_help="Send a test message to the destinations of --notifications.")
 @click.argument("file", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False))
+@json_option()
 @asynchronous
-async def notifications(*, file: Path) -> None:
+async def notifications(*, file: Path, output: str | None) -> None:
     """Check FILE, as `certwright serve --notifications FILE` does, and send a test message to each
     destination.
 
@@ -230,14 +256,20 @@ async def notifications(*, file: Path) -> None:
       certwright check notifications /etc/certwright/notifications.yaml
     """
     failed = False
+    results = []
     try:
         async for name, problem in lazy.app.send_test(file):
+            failed = failed or bool(problem)
+            results.append({"name": name, "sent": not problem, "message": problem or ""})
+            if output is not None:
+                continue
             if problem:
-                failed = True
                 report_error(f"{name}: {problem}")
             else:
                 echo(f"{name}: sent")
     except lazy.app.StartError as error:
         raise Failed(str(error).removeprefix("--notifications: ")) from error
+    if output is not None:
+        print_content(results, output)
     if failed:
         raise AlreadyReported

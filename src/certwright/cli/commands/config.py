@@ -19,7 +19,7 @@ from certwright.cli.configuration import (
 )
 from certwright.cli.errors import AlreadyReported, report, report_error
 from certwright.cli.format import echo, print_content
-from certwright.cli.options import Folder
+from certwright.cli.options import Folder, json_option
 
 _FILE = click.argument(
     "file", type=click.Path(path_type=Path, dir_okay=False), default=DEFAULT_FILE, metavar="[FILE]"
@@ -71,24 +71,48 @@ def _read(file: Path, of: str) -> Files:
 @command.command()
 @_FILE
 @_FOR
-def check(*, file: Path, of: str) -> None:
+@json_option()
+def check(*, file: Path, of: str, output: str | None) -> None:
     """Check FILE and conf.d/*.yaml beside it, and name the line and the fix of each problem.
 
     \b
     Examples:
       certwright config check
       certwright config check ./certwright.yaml --for controllers
+      certwright config check -o json
     """
+    if output is not None:
+        _check_for_programs(file, of, output)
+        return
     settings = _read(file, of).settings
     check_together(_context(of), file)
     count = len({setting.path for setting in settings})
     report(f"{file}: valid; {len(settings)} settings in {count} files")
 
 
+def _check_for_programs(file: Path, of: str, form: str) -> None:
+    files = Files(file, _context(of))
+    problems = [
+        {"file": str(problem.path), "line": problem.line or None, "message": problem.text}
+        for problem in files.problems
+    ]
+    if not problems:
+        try:
+            check_together(_context(of), file)
+        except click.ClickException as error:
+            problems.append({"file": str(file), "line": None, "message": error.format_message()})
+    paths = sorted({str(setting.path) for setting in files.settings})
+    content = {"valid": not problems, "settings": len(files.settings), "files": paths, "problems": problems}
+    print_content(content, form)
+    if problems:
+        raise AlreadyReported
+
+
 @command.command()
 @_FILE
 @_FOR
-def show(*, file: Path, of: str) -> None:
+@json_option("As JSON or YAML, without comments.")
+def show(*, file: Path, of: str, output: str | None) -> None:
     """Print the merged configuration, with the file and line of each key as comments.
 
     Credentials are shown as they are written.
@@ -96,13 +120,17 @@ def show(*, file: Path, of: str) -> None:
     \b
     Examples:
       certwright config show
-      certwright config show ./certwright.yaml
+      certwright config show ./certwright.yaml -o json
     """
     files = _read(file, of)
-    echo(f"apiVersion: {API_VERSION}\nkind: {KIND}")
     by_key: dict[str, list[Setting]] = {}
     for setting in files.settings:
         by_key.setdefault(setting.key, []).append(setting)
+    if output is not None:
+        merged = {name: _shown(files.keys[name], settings) for name, settings in by_key.items()}
+        print_content({"apiVersion": API_VERSION, "kind": KIND, **merged}, output)
+        return
+    echo(f"apiVersion: {API_VERSION}\nkind: {KIND}")
     for name, settings in by_key.items():
         for setting in settings:
             echo(f"# {setting.path}, line {setting.line}")

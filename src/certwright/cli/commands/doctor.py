@@ -22,7 +22,7 @@ from certwright.cli.configuration import DEFAULT_FILE, Files
 from certwright.cli.errors import AlreadyReported, Failed
 from certwright.cli.flags import is_free
 from certwright.cli.format import echo, print_content
-from certwright.cli.options import ServerOptions, server_options
+from certwright.cli.options import ServerOptions, json_option, server_options
 from certwright.cli.setup import plan, service
 from certwright.cli.setup.plan import Host
 from certwright.diagnosis import certificates as diagnosis
@@ -62,7 +62,7 @@ class Finding:
     show_default=True,
     help="The configuration of the service.",
 )
-@click.option("-o", "--output", type=click.Choice(["json"]), help="Print the findings as JSON.")
+@json_option()
 @server_options
 @click.pass_context
 def command(context: click.Context, *, config: Path, output: str | None, server: ServerOptions) -> None:
@@ -93,8 +93,8 @@ def command(context: click.Context, *, config: Path, output: str | None, server:
     if server.kubeconfig is None and os.access(kubeconfig, os.R_OK):
         server = ServerOptions(kubeconfig=kubeconfig, context=server.context, namespace=None)
     findings += asyncio.run(_server(server))
-    if output == "json":
-        print_content([asdict(finding) for finding in findings], "json")
+    if output is not None:
+        print_content([asdict(finding) for finding in findings], output)
     else:
         for finding in findings:
             fix = f"; {finding.fix}" if finding.fix else ""

@@ -13,7 +13,7 @@ import msgspec
 from certwright.cli.access import Session, session
 from certwright.cli.errors import Failed
 from certwright.cli.format import print_content
-from certwright.cli.options import Folder, ServerOptions, asynchronous, server_options
+from certwright.cli.options import Folder, ServerOptions, asynchronous, json_option, server_options
 from certwright.kube.api.errors import ApiError, NotFound
 
 _PATH = "/certwright/encryption"
@@ -36,7 +36,7 @@ def command() -> None:
 
 
 @command.command(short_help="Whether Secrets are encrypted, and with which keys.")
-@click.option("-o", "--output", type=click.Choice(["json"]), help="As JSON; without it sentences.")
+@json_option()
 @server_options
 @asynchronous
 async def status(*, server: ServerOptions, output: str | None) -> None:
@@ -49,7 +49,7 @@ async def status(*, server: ServerOptions, output: str | None) -> None:
     """
     async with session(server) as here:
         state = await _request(here, "GET", _PATH)
-    if output == "json":
+    if output is not None:
         print_content(state, output)
         return
     for line in _lines(state):

@@ -15,7 +15,7 @@ from certwright.cli import lazy
 from certwright.cli.access import session
 from certwright.cli.errors import AlreadyReported, Failed, report_error
 from certwright.cli.flags import flag, flag_options
-from certwright.cli.format import echo, echo_lines, lines_of
+from certwright.cli.format import echo, echo_lines, print_content, print_table
 from certwright.cli.options import Folder, ServerOptions, asynchronous, namespaced_server_options
 from certwright.kube.util.clock import SystemClock
 from certwright.kube.util.encoding import one_line
@@ -58,14 +58,30 @@ class Target:
     dry_run: bool = flag(
         "--dry-run", "Print what becomes what, and what cannot; needs no server.", is_flag=True
     )
+    output: str | None = flag(
+        "-o, --output",
+        "With --dry-run, as JSON or YAML instead of a table.",
+        type=click.Choice(("json", "yaml")),
+    )
+    no_headers: bool = flag(
+        "--no-headers", "With --dry-run, print the table without its first line.", is_flag=True
+    )
 
     async def write(self, server: ServerOptions, make: Callable[[Place], Plan]) -> None:
         """Make the plan and create its objects; with `--dry-run` print it, without a server. Raises
         `Failed`."""
         if self.dry_run:
             plan = make(self._place(server.namespace or "default"))
-            echo_lines(lines_of([("FOUND", "BECOMES", "NOTES"), *_lines(plan)]))
+            if self.output is not None:
+                rows = [
+                    {"found": row.source, "becomes": row.becomes, "notes": row.notes} for row in plan.rows
+                ]
+                print_content(rows, self.output)
+            else:
+                print_table(("FOUND", "BECOMES", "NOTES"), _lines(plan), headers=not self.no_headers)
             return
+        if self.output is not None:
+            raise click.UsageError("-o needs --dry-run; an import prints what it creates as a line each")
         async with session(server) as here:
             plan = make(self._place(here.namespace))
             try:

@@ -6,7 +6,7 @@ import asyncio
 import os
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from certwright.cli.flags import (
     repeated,
     seconds,
 )
-from certwright.cli.format import echo
+from certwright.cli.format import echo, print_content
 from certwright.cli.options import Folder, ServerOptions, namespaced_server_options
 from certwright.cli.setup import plan, server, service
 from certwright.cli.setup.plan import Host, Record, Step
@@ -50,6 +50,15 @@ class How:
     )
     dry_run: bool = flag("--dry-run", "Print what would be done, and change nothing.", is_flag=True)
     remove: bool = flag("--remove", "Undo what setup has made, and nothing else.", is_flag=True)
+    output: str | None = flag(
+        "-o, --output",
+        "With --dry-run, the steps as JSON or YAML instead of text.",
+        type=click.Choice(("json", "yaml")),
+    )
+
+    def __post_init__(self) -> None:
+        if self.output is not None and not self.dry_run:
+            raise click.UsageError("-o needs --dry-run")
 
     @property
     def host(self) -> Host:
@@ -106,7 +115,7 @@ def service_command(context: click.Context, *, how: How, program: Path | None, h
 
     \b
     Examples:
-      certwright setup service --dry-run
+      certwright setup service --dry-run -o json
       sudo certwright setup service
       sudo certwright setup service --http01-listen :80
     """
@@ -114,15 +123,17 @@ def service_command(context: click.Context, *, how: How, program: Path | None, h
     host = how.host
     record = service.record(host)
     if how.remove:
-        _remove_service(host, record, dry_run=how.dry_run)
+        _remove_service(host, record, how)
         return
     steps = service.steps(host, context, program=program, http01=http01)
     if how.dry_run:
-        _print(steps, host)
+        planned = _planned(steps, host)
         if host.is_live and host.has_systemd:
-            echo("run: systemctl daemon-reload; systemctl enable certwright; systemctl restart certwright")
+            commands = "systemctl daemon-reload; systemctl enable certwright; systemctl restart certwright"
+            planned.append(Planned("command", commands))
         else:
-            echo(f"left to you: {service.by_hand(host)}")
+            planned.append(Planned("manual", service.by_hand(host)))
+        _print(planned, how.output)
         return
     is_changed = plan.perform(steps, record) or record.content.is_begun
     if service.restart(host, is_changed=is_changed):
@@ -136,20 +147,21 @@ def service_command(context: click.Context, *, how: How, program: Path | None, h
         report("nothing was left to do")
 
 
-def _remove_service(host: Host, record: Record, *, dry_run: bool) -> None:
+def _remove_service(host: Host, record: Record, how: How) -> None:
     if others := service.others(host):
         raise Failed(
             f"{', '.join(others)} would lose the service; first run `certwright setup {others[0]} NAME "
             f"--remove`"
         )
-    if not record.content.made:
+    stops = host.is_live and host.has_systemd
+    if how.output is None and not record.content.made:
         report("nothing to remove: setup has made nothing here")
         return
-    stops = host.is_live and host.has_systemd
-    if dry_run:
-        if stops:
-            echo("run: systemctl disable --now certwright")
-        _print_removal(record.content.made)
+    if how.dry_run:
+        command = [Planned("command", "systemctl disable --now certwright")]
+        _print(
+            [*(command if stops and record.content.made else ()), *_removal(record.content.made)], how.output
+        )
         return
     if stops:
         with suppress(Failed):  # It is not there where an earlier removal was interrupted.
@@ -160,29 +172,59 @@ def _remove_service(host: Host, record: Record, *, dry_run: bool) -> None:
     _finish(stays)
 
 
-def _print(steps: Iterable[Step], host: Host) -> None:
-    """Print the steps, those that are done too."""
-    refused = []
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """One step of a plan, for people and programs. `kind`: that of what is made or removed, or `command`,
+    `manual` (left to the user), `reload` or `check`. `state`: `todo`, `done`, or `refused` with the reason as
+    text. `details`: the content of a file, or lines to add."""
+
+    kind: str
+    text: str
+    state: str = "todo"
+    what: str = ""
+    details: str = ""
+
+
+_BEFORE = {"command": "run: ", "manual": "left to you: "}
+
+
+def _planned(steps: Iterable[Step], host: Host) -> list[Planned]:
+    """The steps, those that are done too."""
+    planned = []
     for step in steps:
+        made = step.made
         try:
-            done = step.is_done(host)
+            state = "done" if step.is_done(host) else "todo"
         except plan.Refused as error:
-            refused.append(str(error))
+            planned.append(Planned(made.kind, str(error), "refused", made.what))
             continue
         first, _, more = step.describe(host).partition("\n")
-        echo(f"done already: {first.rstrip(':')}" if done else first)
-        if not done:
-            for line in more.splitlines():
+        planned.append(Planned(made.kind, first.rstrip(":") if more else first, state, made.what, more))
+    return planned
+
+
+def _removal(made: Sequence[plan.Made]) -> list[Planned]:
+    return [
+        Planned(each.kind, f"remove the {each.kind} {each.what}", what=each.what) for each in reversed(made)
+    ]
+
+
+def _print(planned: Sequence[Planned], form: str | None) -> None:
+    """Print the plan. Raises `AlreadyReported` if a step is refused."""
+    refused = [each for each in planned if each.state == "refused"]
+    if form is not None:
+        print_content([asdict(each) for each in planned], form)
+    for each in planned if form is None else ():
+        if each.state == "done":
+            echo(f"done already: {each.text}")
+        elif each.state == "todo":
+            echo(f"{_BEFORE.get(each.kind, '')}{each.text}{':' if each.details and each.what else ''}")
+            for line in each.details.splitlines():
                 echo(f"    {line}")
-    for each in refused:
-        report_error(each)
+    for each in refused if form is None else ():
+        report_error(each.text)
     if refused:
         raise AlreadyReported
-
-
-def _print_removal(made: Sequence[plan.Made]) -> None:
-    for each in reversed(made):
-        echo(f"remove the {each.kind} {each.what}")
 
 
 def _undo(record: Record, owner: str | None) -> list[str]:
@@ -328,7 +370,7 @@ class _SetUp:
     async def run(self, how: How) -> None:
         """Set it up, or undo that. Raises `Failed`."""
         if how.remove:
-            await self._remove(dry_run=how.dry_run)
+            await self._remove(how)
             return
         if not how.dry_run:
             self._check_possible()
@@ -343,7 +385,7 @@ class _SetUp:
         ]
         after = server.after_steps(self._requested, site, has_site=has_site)
         if how.dry_run:
-            self._print(before, after, site)
+            _print(self._plan(before, after, site), how.output)
             return
         plan.check([*before, *after], self._host)
         is_changed = plan.perform(before, self._record) or self._record.content.is_begun
@@ -444,25 +486,20 @@ class _SetUp:
             return "certwright does not run: `journalctl -u certwright` shows why"
         return f"certwright does not run; start it (`{service.by_hand(self._host)}`), and run this again"
 
-    def _print(self, before: Sequence[Step], after: Sequence[Step], site: Site) -> None:
-        _print([*before], self._host)
+    def _plan(self, before: Sequence[Step], after: Sequence[Step], site: Site) -> list[Planned]:
+        known, planned = self._known, _planned(before, self._host)
         if self._host.is_live and self._host.has_systemd:
-            echo(
-                f"run: systemctl daemon-reload; systemctl restart certwright; systemctl reload "
-                f"{self._known.unit}"
-            )
-        echo(
+            commands = f"systemctl daemon-reload; systemctl restart certwright; systemctl reload {known.unit}"
+            planned.append(Planned("command", commands))
+        objects = (
             "apply the objects of that file, and wait until the certificate is issued and its files are "
-            "written"
         )
+        planned.append(Planned("object", f"{objects}written"))
         if after:
-            _print(after, self._host)
-            echo(f"reload {self._known.title}")
+            planned += [*_planned(after, self._host), Planned("reload", f"reload {known.title}")]
         else:
-            echo(f"left to you: add to {self._known.into}")
-            for line in self._known.lines(site).splitlines():
-                echo(f"    {line}")
-        echo(f"check that {self._requested.where} presents the certificate")
+            planned.append(Planned("manual", f"add to {known.into}", details=known.lines(site)))
+        return [*planned, Planned("check", f"check that {self._requested.where} presents the certificate")]
 
     def _report_left(self, site: Site, after: Sequence[Step]) -> None:
         """Say what the user does on the machine of the image."""
@@ -534,18 +571,21 @@ class _SetUp:
             self._reload_server()
         self._record.end()
 
-    async def _remove(self, *, dry_run: bool) -> None:
+    async def _remove(self, how: How) -> None:
         slug, record = self._requested.slug, self._record
         owners = record.owners()
         if not record.content.made or (owners and slug not in owners):
+            if how.output is not None:
+                _print((), how.output)
+                return
             report(
                 f"nothing to remove: setup has not set up {self._known.title} for {self._requested.reference}"
             )
             return
         is_last = owners <= {slug}
         parts = [made for made in record.content.made if is_last or made.owner == slug]
-        if dry_run:
-            _print_removal(parts)
+        if how.dry_run:
+            _print(_removal(parts), how.output)
             return
         if self._host.is_live:
             await self._delete_objects(parts)
