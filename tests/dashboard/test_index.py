@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
@@ -25,6 +28,26 @@ async def test_rows_follow_the_api_and_are_freed() -> None:
         await site.world.advance(timedelta(minutes=21))
         assert site.world.server.open_watches <= watches - 4, "its list is kept no longer"
         assert (await site.status("admin"))["counts"]["total"] == before - 1
+
+
+def test_a_server_has_not_loaded_the_pages_that_nobody_has_opened(tmp_path: Path) -> None:
+    code = """
+import asyncio, sys
+from pathlib import Path
+from certwright import app
+from certwright.app.options import ServeOptions
+
+async def main():
+    server = await app.start_server(ServeOptions(data_dir=Path(sys.argv[1]), port=0, store="memory"))
+    pages = {"certwright.dashboard.site", "certwright.dashboard.index", "jinja2", "markupsafe"}
+    print(*sorted(pages & set(sys.modules)), "and no others")
+    await server.close()
+
+asyncio.run(main())
+"""
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.stdout == "and no others\n", done.stderr
 
 
 @pytest.mark.parametrize(
