@@ -430,16 +430,22 @@ async def overview(visit: Visit, query: Query, *, limit: int = PAGE) -> Overview
     visible = {plural: await visit.scope(plural) for plural in ("issuers", "clusterissuers")}
     now = visit.now.timestamp()
 
-    facts, chosen = await asyncio.to_thread(_compute, visit.index, scope, delivered, query, now)
+    def compute() -> tuple[_Facts, Sequence[Row], str, list[Incident], list[Row]]:
+        facts, chosen = _compute(visit.index, scope, delivered, query, now)
+        words = headline(facts.summary, is_reading=not visit.index.is_synced)
+        keys = sorted(facts.summary.troubles)
+        troubled = [row for key in keys if (row := visit.index.get(key)) is not None]
+        incidents = incidents_of(visit.index, troubled, visible, visit.now, visit.command)
+        grouped = {row.key for incident in incidents for row in incident.rows}
+        return facts, chosen, words, incidents, [row for row in troubled if row.key not in grouped]
+
+    # All 100,000 may need attention, when an issuer is down.
+    facts, chosen, words, incidents, alone = await asyncio.to_thread(compute)
     summary = facts.summary
-    troubled = [row for key in sorted(summary.troubles) if (row := visit.index.get(key)) is not None]
-    incidents = incidents_of(visit.index, troubled, visible, visit.now, visit.command)
-    grouped = {row.key for incident in incidents for row in incident.rows}
-    alone = [row for row in troubled if row.key not in grouped]
     start = (query.page - 1) * limit
     return Overview(
         summary,
-        headline(summary, is_reading=not visit.index.is_synced),
+        words,
         incidents,
         await cards_of(visit, alone[:_MOST_CARDS], summary),
         max(len(alone) - _MOST_CARDS, 0),
