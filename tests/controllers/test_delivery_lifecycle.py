@@ -75,6 +75,7 @@ async def test_a_root_that_no_process_offers_is_reported_within_a_minute(
         text = world.controllers.metrics.take()().decode()
         name = 'certwright_delivery_delivered_status{name="web",namespace="default",condition="False"} 1'
         assert name in text
+        assert 'certwright_delivery_no_process{name="web",namespace="default",root="ngnix"} 1' in text
         await world.controllers.flush()
         events = [event for event in await world.events() if event.reason == "NoProcess"]
         assert [event.involved_object.name for event in events] == ["web"]

@@ -15,6 +15,7 @@ from certwright.controllers import notifier
 from certwright.controllers.acme.clients import RequestLabels, RequestTotals
 from certwright.controllers.cache.indexes import owner_value
 from certwright.controllers.circuit_breaker import State
+from certwright.controllers.deliveries.lifecycle import lacks_process
 from certwright.controllers.issuer_gate import BreakerStatus
 from certwright.controllers.notifier import MessageTotals
 from certwright.controllers.wiring import Wiring
@@ -235,6 +236,14 @@ def _deliveries(deliveries: Sequence[Delivery]) -> Iterator[str]:
                 samples += states(text, "condition", _STATUSES, condition.status)
         name = f"certwright_delivery_{kind.lower()}_status"
         yield from family(name, "gauge", f"{meaning} 1 for the status of the condition.", samples)
+    absent = [(labels(_place(delivery)), int(lacks_process(delivery.status))) for delivery in deliveries]
+    meaning = "1 if no process offers the root of the Delivery."
+    yield from family("certwright_delivery_no_process", "gauge", meaning, absent)
+
+
+def _place(delivery: Delivery) -> Sequence[tuple[str, str]]:
+    meta = delivery.metadata
+    return (("name", meta.name), ("namespace", meta.namespace), ("root", delivery.spec.root))
 
 
 def _acme_requests(totals: Sequence[tuple[RequestLabels, RequestTotals]]) -> Iterator[str]:

@@ -356,18 +356,19 @@ class DeliveryLifecycle:
         if new is None or new.spec.root in self._options.roots:
             return
         self._changed.set()
-        if old is not None and _lacks_process(old.status) and not _lacks_process(new.status):
+        if old is not None and lacks_process(old.status) and not lacks_process(new.status):
             self._silent.add(new.spec.root)
 
 
-def _lacks_process(status: DeliveryStatus) -> bool:
+def lacks_process(status: DeliveryStatus) -> bool:
+    """Whether the condition says that no process offers the root."""
     condition = conditions.find(status.conditions, DELIVERED)
     return condition is not None and condition.reason == permissions.NO_PROCESS
 
 
 def _was_tried(delivery: Delivery) -> bool:
     condition = conditions.find(delivery.status.conditions, DELIVERED)
-    return condition is not None and not _lacks_process(delivery.status)
+    return condition is not None and not lacks_process(delivery.status)
 
 
 def _is_for(namespaces: Iterable[str], namespace: str) -> bool:
