@@ -43,7 +43,7 @@ async def test_a_change_is_visible_at_once(browser: Browser, shop: Shop) -> None
             took.append(time.monotonic() - begun)
     median, longest = statistics.median(took), max(took)
     print(f"\nvisible after {1000 * median:.0f} ms (median of {_CHANGES}), at most {1000 * longest:.0f} ms")
-    assert median < 1
+    assert median < 3
 
 
 async def test_what_is_repaired_is_no_card_any_more_and_a_renewal_is_seen_while_it_happens(
