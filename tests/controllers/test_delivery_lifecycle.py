@@ -69,7 +69,7 @@ async def test_a_root_that_no_process_offers_is_reported_within_a_minute(
         assert (condition.status, condition.reason) == ("False", "NoProcess")
         assert condition.message == (
             "no process offers the root ngnix (offered are: mail, nginx); start one with --delivery-root "
-            "ngnix=DIR, or correct spec.root"
+            "ngnix=DIR (`deliveryRoot` in its configuration), or correct spec.root"
         )
         assert world.controllers is not None
         text = world.controllers.metrics.take()().decode()

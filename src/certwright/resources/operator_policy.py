@@ -177,7 +177,7 @@ def _of_url(path: str, url: str, policy: OperatorPolicy | None) -> Iterator[Viol
     if policy is not None and parts.scheme != "https" and not policy.servers.allow_http:
         why = (
             f'"{quote(url, _LONGEST_SHOWN)}" is not an https URL; write https://…, or have certwright '
-            f"started with {ALLOW_HTTP_FLAG}"
+            f"started with {ALLOW_HTTP_FLAG} (`allowHttpServers` in its configuration)"
         )
         yield Violation(path, url, why, ALLOW_HTTP_FLAG)
 
@@ -191,7 +191,8 @@ def _of_solver(solver: Solver, path: str, policy: OperatorPolicy | None) -> Iter
         return
     if solver.exec is not None and policy.command_of(solver.exec.command) is None:
         line, what = shlex.join(solver.exec.command), "program"
-        fix = f"{EXEC_FLAG} NAME='COMMAND ARGUMENTS', and write NAME or the same command here"
+        flag = f"{EXEC_FLAG} NAME='COMMAND ARGUMENTS' (`execSolver` in its configuration)"
+        fix = f"{flag}, and write NAME or the same command here"
         yield _not_allowed(f"{path}.exec.command", line, what, EXEC_FLAG, policy.exec_solvers, fix)
     lexicon = solver.dns01.lexicon if solver.dns01 is not None else None
     if lexicon is not None and lexicon.provider not in policy.lexicon_providers:
@@ -206,7 +207,8 @@ def _of_solver(solver: Solver, path: str, policy: OperatorPolicy | None) -> Iter
         shown = quote(webroot.path, _LONGEST_SHOWN)
         why = (
             f'"{shown}" is not below a directory that the operator allows; have certwright started with '
-            f"{WEBROOT_FLAG} {shlex.quote(shown)}, or with a directory above it"
+            f"{WEBROOT_FLAG} {shlex.quote(shown)} (`webroot` in its configuration), or with a directory "
+            "above it"
         )
         yield Violation(f"{path}.http01.webroot.path", webroot.path, why, WEBROOT_FLAG)
 

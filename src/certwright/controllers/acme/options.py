@@ -61,11 +61,12 @@ class AcmeOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 NO_HTTP01_LISTENER: Final = (
-    "no HTTP-01 listener is running; start certwright with --http01-listen :80, or use http01.webroot, dns01 "
-    "or exec"
+    "no HTTP-01 listener is running; start certwright with --http01-listen :80 (`http01Listen` in its "
+    "configuration), or use http01.webroot, dns01 or exec"
 )
 NO_TLSALPN01_LISTENER: Final = (
-    "no TLS-ALPN-01 listener is running; start certwright with --tlsalpn01-listen :443"
+    "no TLS-ALPN-01 listener is running; start certwright with --tlsalpn01-listen :443 (`tlsalpn01Listen` "
+    "in its configuration)"
 )
 
 

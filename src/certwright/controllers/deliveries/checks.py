@@ -147,7 +147,7 @@ async def _check(
         raise _Problem(
             NOT_ALLOWED,
             f"{where} is not an address that the operator allows; have certwright started with "
-            f"{CHECK_FLAG} {where}",
+            f"{CHECK_FLAG} {where} (`deployedCheckAllow` in its configuration)",
         )
     host, port = address
     try:

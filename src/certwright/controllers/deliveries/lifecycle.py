@@ -263,8 +263,8 @@ class DeliveryLifecycle:
         offered = f"offered are: {', '.join(sorted(set(others)))}" if others else "no root is offered at all"
         return Refused(
             permissions.NO_PROCESS,
-            f"no process offers the root {root} ({offered}); start one with {ROOT_FLAG} {root}=DIR, or "
-            "correct spec.root",
+            f"no process offers the root {root} ({offered}); start one with {ROOT_FLAG} {root}=DIR "
+            "(`deliveryRoot` in its configuration), or correct spec.root",
         )
 
     async def _is_outdated(self, delivery: Delivery) -> bool:

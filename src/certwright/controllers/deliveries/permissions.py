@@ -110,7 +110,7 @@ def check(delivery: Delivery, root: Root, options: DeliveryOptions) -> None:
         raise Refused(
             NOT_ALLOWED,
             f"spec.root: {spec.root} is not for namespace {namespace}; have certwright started with "
-            f"{ROOT_FLAG} {spec.root}=DIR,namespaces=…+{namespace}",
+            f"{ROOT_FLAG} {spec.root}=DIR,namespaces=…+{namespace} (`deliveryRoot` in its configuration)",
         )
     for number, output in enumerate(spec.outputs):
         _check_output(output, f"spec.outputs[{number}]", spec.root, root)
@@ -118,7 +118,7 @@ def check(delivery: Delivery, root: Root, options: DeliveryOptions) -> None:
         raise Refused(
             NOT_ALLOWED,
             f"spec.hook: {spec.hook!r} is not a hook of the operator; have certwright started with "
-            f"{HOOK_FLAG} NAME='COMMAND'",
+            f"{HOOK_FLAG} NAME='COMMAND' (`hook` in its configuration)",
         )
 
 
@@ -155,5 +155,5 @@ def _check_listed(value: str, allowed: Sequence[str], path: str, option: str) ->
         raise Refused(
             NOT_ALLOWED,
             f"{path}: the root does not allow {value!r}{known}; have certwright started with "
-            f"{ROOT_FLAG} {option}{value}",
+            f"{ROOT_FLAG} {option}{value} (`deliveryRoot` in its configuration)",
         )
