@@ -364,3 +364,9 @@ def test_why_the_server_accepts_no_writes(
 ) -> None:
     server = Server({"/readyz/etcd-readiness": etcd_check, "/readyz": all_})
     assert asyncio.run(store_problem(Client(server, user_agent="test"))) == expected
+
+
+@pytest.mark.parametrize(("hidden", "section"), [("request", "Request"), ("order", "Order")])
+def test_what_may_not_be_read_says_so(hidden: str, section: str) -> None:
+    lines = report(waiting(hidden=(hidden,)), [], NOW)
+    assert "you may not read it" in lines[lines.index(section) + 1]

@@ -122,6 +122,8 @@ def _is_ca_certificate(certificate: bytes) -> bool:
 
 def _request(around: Around, diagnosis: Diagnosis, now: datetime) -> list[str]:
     request = around.request
+    if "request" in around.hidden:
+        return ["(you may not read it)"]
     if request is None:
         return [] if diagnosis.ready else ["none yet"]
     fields = [("Name", name_of(request)), ("Sent to", member_words(request))]
@@ -129,6 +131,8 @@ def _request(around: Around, diagnosis: Diagnosis, now: datetime) -> list[str]:
 
 
 def _order(around: Around) -> list[str]:
+    if "order" in around.hidden:
+        return ["(you may not read it, or its challenges)"]
     if around.order is None:
         return []
     status = around.order.get("status") or {}
