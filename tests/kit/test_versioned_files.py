@@ -5,6 +5,9 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Event, Thread
@@ -123,3 +126,40 @@ def test_a_group_that_cannot_be_kept_is_named_and_the_files_stay(tmp_path: Path,
     finally:
         os.seteuid(0)
     assert (tmp_path / "key").read_bytes() == b"old"
+
+
+_AS_OWNER = """
+import os, sys
+from certwright.kit.versioned_files import File, replace_files
+files = {
+    "crt": File(content=b"crt", is_private=False),
+    "key": File(content=sys.argv[2].encode(), is_private=True, mode=0o600, uid=1, gid=1),
+}
+print(*replace_files(os.open(sys.argv[1], os.O_RDONLY), files))
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("setpriv"), reason="only root can change users")
+def test_a_file_that_only_its_owner_may_read_is_replaced_when_it_differs(tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    os.chown(folder, 65534, 65534)
+    for parent in (tmp_path, *tmp_path.parents[:2]):
+        parent.chmod(parent.stat().st_mode | 0o011)
+
+    def write(key: str) -> str:
+        caps = "-all,+chown,+fowner"
+        command = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", f"--inh-caps={caps}"]
+        command += [f"--ambient-caps={caps}", sys.executable, "-c", _AS_OWNER, str(folder), key]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert not done.stderr
+        return done.stdout.strip()
+
+    assert [write("one"), write("one"), write("two"), write("two")] == ["crt key", "", "key", ""]
+    (folder / "key").write_bytes(b"own")  # by its owner, in the same place and with the same size
+    assert [write("two"), write("two")] == ["key", ""]
+    (folder / "..digests").unlink()
+    assert [write("two"), write("two")] == ["key", ""]
+    os.chown(folder / "..digests", 1, 1)  # forged by others
+    assert write("two") == "key"
+    assert (folder / "key").stat().st_uid == 1

@@ -5,6 +5,7 @@
     ..data -> ..5f0c1d9a8e7b6243     one rename of this link replaces all files
     ..5f0c1d9a8e7b6243/              a version: regular files, never written again
     ..done -> ..5f0c1d9a8e7b6243     the version after which the caller's hook has succeeded
+    ..digests                        of files that this process may not read, because they have another owner
 
 A reader sees the files of one version, also after a crash at any moment. Mode, owner and group of a file are
 those of its predecessor, so that `chgrp` and `chmod` on the documented name last. All names are resolved
@@ -29,10 +30,12 @@ import stat
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
 
 import msgspec
 
+from certwright.kube.util.decoders import json_decoder
 from certwright.kube.util.files import PRIVATE, PUBLIC
 
 _OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -108,8 +111,10 @@ def reason_of(error: OSError) -> str:
 
 _DATA = "..data"
 _DONE = "..done"
+_DIGESTS = "..digests"
 _VERSION = re.compile(r"\.\.[0-9a-f]{16}")
 _VERSION_MODE = 0o755  # The files have their own modes.
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _PERMISSIONS = 0o777
 _OTHERS = 0o007
 
@@ -212,8 +217,17 @@ class VersionedFolder(msgspec.Struct, frozen=True):
 
 
 class _File(msgspec.Struct, frozen=True):
-    content: bytes
+    """`content` None: this process may not read it."""
+
+    content: bytes | None
     attributes: Attributes
+
+
+class _Digest(msgspec.Struct, frozen=True):
+    """The SHA-256 of a file that had this stamp. The owner of the file can change it, but not its ctime."""
+
+    stamp: tuple[int, ...]
+    sha256: str
 
 
 def replace_files(folder: int, files: Mapping[str, File], *, obsolete: Collection[str] = ()) -> list[str]:
@@ -229,10 +243,14 @@ def replace_files(folder: int, files: Mapping[str, File], *, obsolete: Collectio
     for name, file in files.items():
         former = before[name]
         after[name] = _File(file.content, file.attributes(former.attributes if former is not None else None))
-    changed = [name for name in files if before[name] != after[name]]
+    digests = _read_digests(folder) if version is not None else {}
+    changed = [
+        name for name in files if not _is_same(folder, name, before[name], after[name], digests.get(name))
+    ]
     listed = _names(folder, version)
     if version is None or changed or listed != set(files):
         version = _write_version(folder, after)
+        _write_digests(folder, version, after)
         _link(folder, _DATA, version)
     changed += [name for name in files if name not in changed and not _is_linked(folder, name)]
     for name in files:
@@ -242,6 +260,49 @@ def replace_files(folder: int, files: Mapping[str, File], *, obsolete: Collectio
     os.fsync(folder)
     _remove_versions(folder, but=version)
     return changed + removed
+
+
+def _is_same(folder: int, name: str, before: _File | None, after: _File, digest: _Digest | None) -> bool:
+    if before is None or before.content is not None or after.content is None:
+        return before == after
+    if digest is None or before.attributes != after.attributes:
+        return False
+    stamp = _stamp_with_change(folder, f"{_DATA}/{name}")
+    return digest == _Digest(stamp, sha256(after.content).hexdigest())
+
+
+def _stamp_with_change(folder: int, path: str) -> tuple[int, ...]:
+    status = os.stat(path, dir_fd=folder)
+    return (status.st_ino, status.st_ctime_ns, status.st_size)
+
+
+def _read_digests(folder: int) -> dict[str, _Digest]:
+    """The digests, if this process has written them: others may be able to write into the directory."""
+    try:
+        with os.fdopen(os.open(_DIGESTS, _READ, dir_fd=folder), "rb") as file:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid():
+                return {}
+            return json_decoder(dict[str, _Digest]).decode(file.read())
+    except (OSError, msgspec.MsgspecError):
+        return {}
+
+
+def _write_digests(folder: int, version: str, files: Mapping[str, _File]) -> None:
+    digests = {
+        name: _Digest(
+            _stamp_with_change(folder, f"{version}/{name}"), sha256(file.content or b"").hexdigest()
+        )
+        for name, file in files.items()
+        if not os.access(f"{version}/{name}", os.R_OK, dir_fd=folder, effective_ids=True)
+    }
+    if not digests:
+        _unlink(folder, _DIGESTS)
+        return
+    temporary = f"..new-{secrets.token_hex(8)}"
+    own = Attributes(PRIVATE, os.geteuid(), os.getegid())
+    _write(folder, temporary, _File(msgspec.json.encode(digests), own))
+    os.rename(temporary, _DIGESTS, src_dir_fd=folder, dst_dir_fd=folder)
 
 
 def current_version(folder: int) -> str | None:
@@ -329,13 +390,17 @@ def _read(folder: int, version: str | None, name: str) -> _File | None:
 
 
 def _read_in(folder: int, name: str) -> _File | None:
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    with os.fdopen(os.open(name, flags, dir_fd=folder), "rb") as file:
-        status = os.fstat(file.fileno())
-        if not stat.S_ISREG(status.st_mode):
-            return None
-        mode = stat.S_IMODE(status.st_mode)
-        return _File(file.read(), Attributes(mode, status.st_uid, status.st_gid))
+    content = None
+    try:
+        with os.fdopen(os.open(name, _READ, dir_fd=folder), "rb") as file:
+            status = os.fstat(file.fileno())
+            if stat.S_ISREG(status.st_mode):
+                content = file.read()
+    except PermissionError:
+        status = os.lstat(name, dir_fd=folder)
+    if not stat.S_ISREG(status.st_mode):
+        return None
+    return _File(content, Attributes(stat.S_IMODE(status.st_mode), status.st_uid, status.st_gid))
 
 
 def _write_version(folder: int, files: Mapping[str, _File]) -> str:
@@ -362,7 +427,7 @@ def _write(folder: int, name: str, file: _File) -> None:
             _change_owner(opened.fileno(), name, attributes)
         # After the owner, because a change of the owner may clear bits; whatever the umask is.
         os.fchmod(opened.fileno(), attributes.mode)
-        opened.write(file.content)
+        opened.write(file.content or b"")
         opened.flush()
         os.fsync(opened.fileno())
 
