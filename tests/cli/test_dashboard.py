@@ -375,8 +375,8 @@ def test_a_link_is_made_with_any_kubeconfig(start: Start, tmp_path: Path, kind: 
         user |= {"client-certificate": "anna.crt", "client-key": "anna.key"}
     (tmp_path / "its.kubeconfig").write_text(yaml.safe_dump(config))
     browser = Browser()
-    where, status, page = browser.page(_link_of(start, "--kubeconfig", "its.kubeconfig"))
-    assert (where.endswith("/ui/"), status) == (True, 200)
+    where, answered, page = browser.page(_link_of(start, "--kubeconfig", "its.kubeconfig"))
+    assert (where.endswith("/ui/"), answered) == (True, 200)
     assert ("anna" if kind == "certificate" else "kubernetes-admin") in page
     assert any(form.endswith("/logout") for form in _forms(where, page))
     process.end()

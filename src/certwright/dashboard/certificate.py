@@ -454,8 +454,11 @@ async def page(visit: Visit) -> View:
     broken = next((link for link in chain if link.level == "bad"), None)
     is_troubled = broken is not None or bool((certificate.get("status") or {}).get("lastFailureTime"))
     level = "bad" if diagnosis.next_attempt else "warn"
+    expires = parse_time((certificate.get("status") or {}).get("notAfter"))
     if diagnosis.ready:
         level = "warn" if is_troubled else "ok"
+    if expires is not None and expires <= visit.now:
+        level = "bad"
     context = {
         "key": key,
         "diagnosis": diagnosis,

@@ -28,6 +28,8 @@ _SHARE: Final = 0.04
 _GATHER_S: Final = 0.05
 """How long changes are gathered before the page is rendered."""
 _AGAIN_S: Final = 1.0
+_PATIENCE_S: Final = 1.0
+"""The longest pause of a single page, on a machine that has no time for it; of many it grows."""
 _LONGEST_S: Final = 1800.0
 """After which the browser asks again, for a new cookie of its session, which is not idle."""
 _CHECK_S: Final = 15.0
@@ -93,7 +95,8 @@ async def _follow(site: Renderer, visit: Visit, first: View) -> AsyncIterator[by
             spent = (site.clock.monotonic() - begun) * bool(known)  # the first time loads the templates
             fresh = {name: html for name, html in blocks.items() if _differs(known, name, html)}
             yield b"data: " + msgspec.json.encode(fresh) + b"\n\n" if fresh else b": \n\n"
-            await asyncio.sleep(max(_GATHER_S, spent * visit.index.observers / _SHARE))
+            pages = visit.index.observers
+            await asyncio.sleep(max(_GATHER_S, min(spent * pages / _SHARE, _PATIENCE_S * (1 + pages / 4))))
             try:
                 async with asyncio.timeout(_CHECK_S):
                     await changed.wait()

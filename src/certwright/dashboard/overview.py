@@ -89,7 +89,7 @@ class Summary(msgspec.Struct, frozen=True):
     issuing: int
     troubles: Mapping[ObjectKey, str]
     not_valid: int
-    lost: int
+    lost: frozenset[ObjectKey]
     next_renewal: Row | None
     served: str
     lamps: Mapping[ObjectKey, Lamps]
@@ -176,7 +176,7 @@ def summarize(index: Index, scope: Scope, deliveries: Scope, now: float) -> Summ
         issuing=sum(1 for row in suspects if row.state is State.ISSUING),
         troubles=troubles,
         not_valid=sum(1 for row in suspects if not row.is_valid or (row.not_after and row.not_after <= now)),
-        lost=sum(1 for row in suspects if row.key in troubles and is_lost(row, now)),
+        lost=frozenset(row.key for row in suspects if row.key in troubles and is_lost(row, now)),
         next_renewal=min(due, key=lambda row: row.renewal, default=None),
         served=_served(served, leaves),
         lamps=lamps,
@@ -209,7 +209,7 @@ def headline(summary: Summary, *, is_reading: bool = False) -> str:
         if summary.total == 1:
             return f"The one certificate is {summary.served}"
         return f"All {summary.total:,} certificates are {summary.served}"
-    keys = sorted(summary.troubles)
+    keys = sorted(summary.troubles, key=lambda key: (key not in summary.lost, key))
     named = ", ".join(f"{key.namespace}/{key.name}" for key in keys[:_MOST_NAMED])
     more = f" and {len(keys) - _MOST_NAMED:,} more" if len(keys) > _MOST_NAMED else ""
     verb = "needs" if len(keys) == 1 else "need"

@@ -251,6 +251,8 @@ def _ready(around: Around, now: datetime) -> Diagnosis:
     status = around.certificate["status"]
     expires = parse_time(status.get("notAfter"))
     valid = f"ready, valid until {when(expires, now)}" if expires else "ready"
+    if expires is not None and expires <= now:
+        valid = f"expired since {when(expires, now)}"
     if is_true(around.certificate, "Issuing"):
         issuing = _issuing(around)
         return Diagnosis(f"{valid}, and being re-issued: {issuing.cause}", issuing.advice, ready=True)

@@ -22,37 +22,39 @@
     setTimeout(() => { button.textContent = "Copy"; }, 1500);
   });
 
+  // Blocks as the server has sent them, before they were improved: what has not changed stays as it is.
+  const sent = new Map();
+  for (const block of document.querySelectorAll("[id]")) sent.set(block.id, block.innerHTML);
   const replace = (name, html) => {
     const block = document.getElementById(name);
     if (!block) return;
-    const old = document.createElement("template");
-    old.innerHTML = html;
-    improve(old.content);
+    const fresh = document.createElement("template");
+    fresh.innerHTML = html;
+    if (sent.get(name) === fresh.innerHTML) return;
+    sent.set(name, fresh.innerHTML);
+    improve(fresh.content);
     const before = new Set([...block.querySelectorAll("tr, article, li")].map((part) => part.textContent));
     const focused = block.contains(document.activeElement) ? address(document.activeElement) : null;
-    const open = new Set([...block.querySelectorAll("details[open]")].map((part) => key(part.parentElement)));
-    block.replaceChildren(old.content);
+    const open = new Map([...block.querySelectorAll("details")].map((part) => [key(part), part.open]));
+    block.replaceChildren(fresh.content);
     for (const part of block.querySelectorAll("tr, article, li")) {
       if (before.size && !before.has(part.textContent)) part.classList.add("fresh");
-      const details = part.querySelector("details");
-      if (details && open.has(key(part))) details.open = true;
     }
+    for (const part of block.querySelectorAll("details")) part.open = open.get(key(part)) ?? part.open;
     if (focused) [...block.querySelectorAll("a, button, input")].find((part) => address(part) === focused)?.focus();
   };
-  const key = (part) => part.querySelector("a")?.getAttribute("href") ?? part.textContent;
+  const key = (details) => (details.closest("article")?.querySelector("a")?.href ?? "") + details.querySelector("summary")?.textContent;
   const address = (part) => part.getAttribute("href") ?? part.closest("form")?.action ?? part.textContent;
 
-  let stream, first;
+  let stream;
   const follow = () => {
     stream?.close();
     if (live === undefined || document.visibilityState !== "visible") return;
-    first = true;
     stream = new EventSource(`${root}live?at=${encodeURIComponent(at + location.search)}`);
     stream.onopen = () => say("Live.");
     stream.onerror = () => say("Not live: the server cannot be reached; trying again.");
     stream.onmessage = (event) => {
       for (const [name, html] of Object.entries(JSON.parse(event.data))) replace(name, html);
-      first = false;
     };
     stream.addEventListener("end", (event) => { stream.close(); say(event.data); });
   };
