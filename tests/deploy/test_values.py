@@ -107,6 +107,7 @@ def test_a_misspelt_value_is_named() -> None:
         ("config.workers=3", "config.workers is no setting"),
         ("config.metricsTLSConfig.dynamic.secret=a", "config.metricsTLSConfig.dynamic.secret is no setting"),
         ("extraArgs={--config=/etc/config}", "--config cannot be honoured: write the file's content"),
+        ("extraArgs={--nope}", "--nope is no flag of `certwright controllers`, which would not"),
         ("extraArgs={--namespace,team}", '"team" is no flag; write a flag and its value as one item'),
         ("cainjector.config.namespace=team", "cainjector.config.namespace cannot be honoured"),
         ("cainjector.extraArgs={--enable-apiservices-injectable=false}", "cannot be honoured: certwright"),
@@ -128,6 +129,10 @@ def test_flags_of_cert_manager_are_flags_of_the_program_or_left_out_or_refused()
     flags = flags_of(documents(render("--set-json", f"extraArgs={json.dumps(arguments)}")))
     given = {flag.partition("=")[0] for flag in flags}
     assert given <= known
+    flags_file = CHART / "files" / "flags.txt"
+    assert flags_file.read_text().split() == sorted(
+        flag.removeprefix("--") for flag in known if flag.startswith("--")
+    )
     left_out = set(names) - given
     assert left_out & known == {"--controllers", "--feature-gates"}, "neither was given anything to do"
     assert {"--concurrent-workers", "--v", "--max-certificate-size"} <= left_out

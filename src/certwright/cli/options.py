@@ -33,7 +33,7 @@ class ServerOptions:
         "--kubeconfig",
         "Path to the kubeconfig; without it $KUBECONFIG, ./certwright-data/kubeconfig, or the service's.",
         metavar="FILE",
-        type=click.Path(path_type=Path),
+        type=click.Path(path_type=Path, readable=False),  # The error has the fix.
     )
     context: str | None = flag(
         "--context", "The context of the kubeconfig to use; without it its current one.", metavar="NAME"

@@ -213,6 +213,7 @@ OtherNames: "true"
 {{- $refused := include "certwright.refusedFlags" . | fromYaml -}}
 {{- $elsewhere := list "--namespace=" "--feature-gates=" "--controllers=" "--logging-format=" "--v=" "-v=" -}}
 {{- $without := include "certwright.unneededFlags" . | fromYamlArray -}}
+{{- $known := .Files.Get "files/flags.txt" | splitList "\n" -}}
 {{- $found := list -}}
 {{- range $argument := .Values.extraArgs -}}
 {{- if not (hasPrefix "-" $argument) }}{{ fail (printf "extraArgs: %q is no flag; write a flag and its value as one item: --flag=value" $argument) }}{{ end -}}
@@ -221,7 +222,10 @@ OtherNames: "true"
 {{- $dropped := false -}}
 {{- range $elsewhere }}{{ if hasPrefix . $argument }}{{ $dropped = true }}{{ end }}{{ end -}}
 {{- range $without }}{{ if hasPrefix . $name }}{{ $dropped = true }}{{ end }}{{ end -}}
-{{- if not $dropped }}{{ $found = append $found $argument }}{{ end -}}
+{{- if not $dropped -}}
+{{- if not (has $name $known) }}{{ fail (printf "extraArgs: --%s is no flag of `certwright controllers`, which would not start; correct or remove it" $name) }}{{ end -}}
+{{- $found = append $found $argument -}}
+{{- end -}}
 {{- end -}}
 {{- toYaml $found -}}
 {{- end -}}
