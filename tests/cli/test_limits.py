@@ -8,8 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from certwright.cli.errors import Failed
-from certwright.diagnosis.limits import Account, read
+from certwright.diagnosis.limits import Account, UnreadableLedger, read
 from certwright.kit.rate_limit import Bucket, Rate, micros
 from certwright.resources import names
 from cli.calls import Cli
@@ -101,7 +100,7 @@ def test_a_limit_that_was_learned_is_told() -> None:
 def test_a_config_map_that_somebody_has_changed_is_named() -> None:
     broken = kept({})
     broken["data"]["state.json"] = "{"
-    with pytest.raises(Failed, match=r"kube-system/acme-limits-x cannot be read .*delete it"):
+    with pytest.raises(UnreadableLedger, match=r"kube-system/acme-limits-x cannot be read .*delete it"):
         list(read(broken, [], ACCOUNTS, NOW))
 
 

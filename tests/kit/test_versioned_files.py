@@ -8,7 +8,9 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from threading import Event, Thread
 
@@ -140,12 +142,13 @@ print(*replace_files(os.open(sys.argv[1], os.O_RDONLY), files))
 
 
 @pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("setpriv"), reason="only root can change users")
-def test_a_file_that_only_its_owner_may_read_is_replaced_when_it_differs(tmp_path: Path) -> None:
-    folder = tmp_path / "folder"
-    folder.mkdir()
+def test_a_file_that_only_its_owner_may_read_is_replaced_when_it_differs(
+    request: pytest.FixtureRequest,
+) -> None:
+    # Not below pytest's own folders, which others may not enter.
+    folder = Path(tempfile.mkdtemp())
+    request.addfinalizer(partial(shutil.rmtree, folder))
     os.chown(folder, 65534, 65534)
-    for parent in (tmp_path, *tmp_path.parents[:2]):
-        parent.chmod(parent.stat().st_mode | 0o011)
 
     def write(key: str) -> str:
         caps = "-all,+chown,+fowner"

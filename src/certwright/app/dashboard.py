@@ -31,6 +31,7 @@ from certwright.kube.apiserver.server import ApiServer
 from certwright.kube.client.rest import Client
 from certwright.kube.client.transport import LocalTransport, Transport
 from certwright.kube.util.clock import Clock
+from certwright.kube.util.decoders import json_decoder
 from certwright.kube.util.encoding import in_brackets
 from certwright.kube.util.http_messages import Identity, Request, Response
 from certwright.kube.util.tasks import TaskSet
@@ -275,6 +276,9 @@ class _Review(msgspec.Struct):
     status: _ReviewStatus = msgspec.field(default_factory=_ReviewStatus)
 
 
+_ANSWERS = json_decoder(_Review)
+
+
 async def _review(client: Client, kind: str, fields: dict[str, Any]) -> _Review:
     """The API server's answer. Raises `ApiError`."""
     body = {"apiVersion": "authentication.k8s.io/v1", "kind": kind, **fields}
@@ -285,7 +289,7 @@ async def _review(client: Client, kind: str, fields: dict[str, Any]) -> _Review:
         headers={"content-type": "application/json"},
     )
     try:
-        return msgspec.json.decode(response.body, type=_Review)
+        return _ANSWERS.decode(response.body)
     except msgspec.MsgspecError as error:
         raise InternalError(f"{kind}: {error}") from None
 

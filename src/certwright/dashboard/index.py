@@ -27,6 +27,7 @@ from certwright.kube.api.meta import ObjectKey
 from certwright.kube.client.informer import Informer
 from certwright.kube.client.rest import Client
 from certwright.kube.util.clock import Clock
+from certwright.kube.util.decoders import json_decoder
 from certwright.kube.util.tasks import TaskSet
 from certwright.resources import plain_kinds
 
@@ -43,6 +44,7 @@ _DETAILS: Final = (
     plain_kinds.CHALLENGES,
     related.EVENTS,
 )
+_OBJECTS = json_decoder(dict[str, Any])
 _log = logging.getLogger(__name__)
 
 
@@ -452,6 +454,6 @@ async def _review(client: Client, plural: str, spec: Json) -> Json:
         headers={"content-type": "application/json"},
     )
     try:
-        return msgspec.json.decode(response.body, type=Json)
+        return _OBJECTS.decode(response.body)
     except msgspec.MsgspecError as error:
         raise errors.InternalError(f"{plural}: {error}") from None

@@ -22,6 +22,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from certwright.dashboard.access import Credential
 from certwright.kube.util.clock import Clock
+from certwright.kube.util.decoders import msgpack_decoder
 
 COOKIE: Final = "__Secure-certwright"
 """Browsers accept this prefix over TLS only (RFC 6265bis §4.1.3.1): no page without TLS plants a session."""
@@ -57,6 +58,9 @@ class Session(msgspec.Struct, frozen=True):
     def credential(self) -> Credential:
         """The user's credential."""
         return Credential(self.token, self.certificate)
+
+
+_SESSIONS = msgpack_decoder(Session)
 
 
 class Sessions:
@@ -97,7 +101,7 @@ class Sessions:
         try:
             sealed = base64.urlsafe_b64decode(value.encode() + b"=" * (-len(value) % 4))
             opened = self._aead.decrypt(sealed[:12], sealed[12:], b"session")
-            session = msgspec.msgpack.decode(zlib.decompress(opened), type=Session)
+            session = _SESSIONS.decode(zlib.decompress(opened))
         except (ValueError, InvalidTag, zlib.error, msgspec.MsgspecError):
             return None
         is_idle = session.idle_end <= self._clock.now().timestamp()

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from certwright.kube.util.decoders import convert
 from certwright.pki.csr import read_csr
 from certwright.pki.errors import PkiError
 from certwright.resources.acme import order_name, order_spec
@@ -21,8 +22,8 @@ Json = dict[str, Any]
 def order_names(request: Json, issuer: Json) -> tuple[str, ...]:
     """See `related.OrderNames`; none where the request or the issuer cannot be read."""
     try:
-        typed = msgspec.convert(request, CertificateRequest, strict=False)
-        acme = msgspec.convert((issuer.get("spec") or {}).get("acme"), ACMEIssuer, strict=False)
+        typed = convert(request, CertificateRequest)
+        acme = convert((issuer.get("spec") or {}).get("acme"), ACMEIssuer)
         csr = read_csr(typed.spec.request)
     except (msgspec.ValidationError, PkiError):
         return ()
