@@ -314,3 +314,11 @@ def test_every_thread_of_our_own_is_on_the_page_of_processes() -> None:
     names = {name for path in owners for name in named.findall(path.read_text())}
     assert len(names) >= 5
     assert not [name for name in sorted(names) if name not in page]
+
+
+def test_what_runs_is_pinned_for_make_test_too() -> None:
+    pinned = re.compile(r"^([a-z0-9-]+==\S+)", re.M)
+    names = ("runtime", "test")
+    runtime, test = (pinned.findall((ROOT / "requirements" / f"{name}.lock").read_text()) for name in names)
+    assert len(runtime) > 20
+    assert {*runtime} <= {*test}, "`make lock` pins both"
