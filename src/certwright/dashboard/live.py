@@ -23,7 +23,7 @@ from certwright.kube.util.encoding import one_line
 from certwright.kube.util.http_messages import Response
 
 CONTENT_TYPE: Final = "text/event-stream"
-_SHARE: Final = 0.04
+_SHARE: Final = 0.02
 """The share of a processor that all streams together may use for rendering."""
 _GATHER_S: Final = 0.05
 """How long changes are gathered before the page is rendered."""
