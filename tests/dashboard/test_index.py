@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from certwright.dashboard import index
 from certwright.dashboard.index import Index, Row, Scope, State, row_of
 from certwright.dashboard.overview import headline, summarize
+from certwright.dashboard.report import make_report
 from certwright.diagnosis import related
+from certwright.kube.client.rest import Client
+from certwright.kube.client.transport import LocalTransport
+from certwright.kube.util.http_messages import Response
 from dashboard.visits import shop
+from support.world import ADMIN
 
 READY = {"type": "Ready", "status": "True"}
 FAILED = {"type": "Issuing", "status": "False", "message": "no", "lastTransitionTime": "2026-01-01T00:00:00Z"}
@@ -72,12 +80,29 @@ def make_row(name: str = "web", **fields: object) -> Row:
 
 async def test_what_is_still_read_is_said() -> None:
     async with shop() as site:
-        index = Index(site.client_of("admin"), site.world.clock)
+        its = Index(site.client_of("admin"), site.world.clock)
         try:
-            summary = summarize(index, Scope(everywhere=True), Scope(), 0.0)
-            assert headline(summary, is_reading=not index.is_synced) == "Reading certificates: 0 so far"
-            await index.wait_synced()
-            summary = summarize(index, Scope(everywhere=True), Scope(), 0.0)
+            summary = summarize(its, Scope(everywhere=True), Scope(), 0.0)
+            assert headline(summary, is_reading=not its.is_synced) == "Reading certificates: 0 so far"
+            await its.wait_synced()
+            summary = summarize(its, Scope(everywhere=True), Scope(), 0.0)
             assert headline(summary).startswith("1 of 4 certificates needs you: shop/lost")
         finally:
-            await index.close()
+            await its.close()
+
+
+class Slow(LocalTransport):
+    """An API server that takes longer for its lists than a page waits."""
+
+    async def request(self, *arguments: Any, **others: Any) -> Response:
+        """See `Transport`."""
+        await asyncio.sleep(0.05)
+        return await super().request(*arguments, **others)
+
+
+async def test_a_report_waits_for_all_certificates(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(index, "_PATIENCE_S", 0.001)
+    async with shop() as site:
+        client = Client(Slow(site.world.server.handle, ADMIN), user_agent="test")
+        report = await make_report(client, site.world.clock)
+    assert report.json()["counts"] == {"total": 4, "attention": 1, "issuing": 1, "notValid": 1}

@@ -36,6 +36,8 @@ T = TypeVar("T")
 _LONGEST_MESSAGE: Final = 400
 _AGAIN_S: Final = 2.0
 _MOST_REMEMBERED: Final = 16
+_PATIENCE_S: Final = 2.0
+"""How long a page waits for the first list; then it shows what has been listed."""
 _AT_ONCE: Final = 8
 """Namespaces whose rules are asked for at the same time."""
 _DETAILS: Final = (
@@ -219,11 +221,11 @@ class Index:
         """The number of open pages."""
         return len(self._observers)
 
-    async def wait_synced(self, *, patience_s: float = 2.0) -> None:
-        """Return when everything has been listed, or that time has passed: what is there then is what the
-        functions below show, in other threads, too."""
+    async def wait_synced(self, *, patience_s: float | None = None) -> None:
+        """Return when everything has been listed, or that time has passed (None: that of a page): what is
+        there then is what the functions below show, in other threads, too."""
         with suppress(TimeoutError):
-            async with asyncio.timeout(patience_s):
+            async with asyncio.timeout(_PATIENCE_S if patience_s is None else patience_s):
                 for informer in (self._certificates, *self._informers.values()):
                     await informer.synced.wait()
         if self._frozen != self.generation or len(self._remembered) > _MOST_REMEMBERED:

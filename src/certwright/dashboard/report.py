@@ -19,6 +19,8 @@ from certwright.kube.util.clock import Clock
 from certwright.kube.util.http_messages import Identity
 
 _MOST = 100_000
+_PATIENCE_S = 300.0
+"""How long the lists of a report may take: it says "so far" where that was not enough."""
 
 
 class _Everything(Scopes):
@@ -76,7 +78,7 @@ async def make_report(client: Client, clock: Clock, *, namespace: str = "") -> R
     """The report of what the user of `client` may list, of that namespace or all. Raises `ApiError`."""
     index, log = Index(client, clock, namespace=namespace), LogLines()
     try:
-        await index.wait_synced()
+        await index.wait_synced(patience_s=_PATIENCE_S)
         tools = Tools(lambda: index, _Everything(clock), log, Options(seal_key=b""), Elsewhere((), ()))
         identity = Identity("")
         visit = Visit("", {}, identity, Credential(), None, client, tools, clock.now())
