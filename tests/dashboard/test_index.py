@@ -106,3 +106,34 @@ async def test_a_report_waits_for_all_certificates(monkeypatch: pytest.MonkeyPat
         client = Client(Slow(site.world.server.handle, ADMIN), user_agent="test")
         report = await make_report(client, site.world.clock)
     assert report.json()["counts"] == {"total": 4, "attention": 1, "issuing": 1, "notValid": 1}
+
+
+@pytest.mark.parametrize("namespace", ["", "shop"])
+async def test_an_issuer_that_may_not_be_read_is_not_called_missing(namespace: str) -> None:
+    async with shop() as site:
+        rules = [
+            {
+                "apiGroups": ["cert-manager.io"],
+                "resources": ["certificates"],
+                "verbs": ["get", "list", "watch"],
+            }
+        ]
+        role = {"metadata": {"name": "look"}, "rules": rules}
+        await site.post_object("/apis/rbac.authorization.k8s.io/v1/clusterroles", role)
+        group = "rbac.authorization.k8s.io"
+        binding = {
+            "metadata": {"name": "look"},
+            "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "look"},
+            "subjects": [{"kind": "ServiceAccount", "name": "eve", "namespace": "default"}],
+        }
+        await site.post_object(f"/apis/{group}/v1/clusterrolebindings", binding)
+        of_reader = await make_report(site.client_of("eve"), site.world.clock, namespace=namespace)
+        of_admin = await make_report(site.world.client, site.world.clock)
+    counts = {**of_reader.json()["counts"], "total": 0}
+    assert counts == {
+        "total": 0,
+        "attention": 0,
+        "issuing": 1,
+        "notValid": 1,
+    }
+    assert [card["reason"] for card in of_admin.json()["attention"]] == ["no issuer"]

@@ -300,10 +300,19 @@ class Index:
 
     def issuer(self, row: Row) -> Json | None:
         """The issuer of a certificate, if it is one of ours and exists."""
-        kind, _, name = row.issuer.partition("/")
-        informer = self._informers.get(f"{kind.lower()}s")
-        key = ObjectKey("" if kind == "ClusterIssuer" else row.namespace, name)
+        informer, key = self._issuer_of(row)
         return informer.cache.get(key) if informer is not None else None
+
+    def lacks_issuer(self, row: Row) -> bool:
+        """Whether the issuer of a certificate is one of ours that does not exist. It is not known of kinds
+        that the index does not follow, or may not list."""
+        informer, key = self._issuer_of(row)
+        return informer is not None and informer.revision > 0 and key not in informer.cache
+
+    def _issuer_of(self, row: Row) -> tuple[Informer[Json] | None, ObjectKey]:
+        kind, _, name = row.issuer.partition("/")
+        key = ObjectKey("" if kind == "ClusterIssuer" else row.namespace, name)
+        return self._informers.get(f"{kind.lower()}s"), key
 
     def remember(self, key: Hashable, make: Callable[[], T]) -> T:
         """The result of `make` for the present rows and that key, made once; also from other threads."""

@@ -110,7 +110,7 @@ def visible_rows(index: Index, scope: Scope, sort: str = "name") -> Sequence[Row
 
 def trouble_of(row: Row, now: float, lamps: Lamps | None, *, is_orphan: bool, is_blocked: bool) -> str:
     """Why a certificate needs attention, in a word; empty: it does not. `is_orphan`: its issuer is
-    missing."""
+    missing; `is_blocked`: its issuer does not work."""
     if row.not_after and row.not_after <= now:
         return "expired"
     if row.state == State.FAILED:
@@ -133,10 +133,9 @@ def trouble_of(row: Row, now: float, lamps: Lamps | None, *, is_orphan: bool, is
 
 
 def _trouble(index: Index, row: Row, now: float, lamps: Lamps | None) -> str:
-    is_ours = row.issuer.startswith(("Issuer/", "ClusterIssuer/"))
-    issuer = index.issuer(row) if is_ours else None
+    issuer = index.issuer(row)
     is_blocked = issuer is not None and bool(condition(issuer, "Ready")) and not works(issuer)
-    return trouble_of(row, now, lamps, is_orphan=is_ours and issuer is None, is_blocked=is_blocked)
+    return trouble_of(row, now, lamps, is_orphan=index.lacks_issuer(row), is_blocked=is_blocked)
 
 
 def is_lost(row: Row, now: float) -> bool:

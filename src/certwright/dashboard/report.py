@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from markupsafe import Markup
 
@@ -57,7 +58,7 @@ class Report:
         }
         return environment().get_template("overview.html").render(context)
 
-    def json(self) -> dict[str, object]:
+    def json(self) -> dict[str, Any]:
         """As `/ui/status.json`."""
         return as_json(self._shown, self._visit.now, _MOST)
 
