@@ -23,7 +23,9 @@ from certwright.app.tls_identity import own_addresses
 from certwright.dashboard.access import Access, Credential, Options
 from certwright.dashboard.sessions import Sessions
 from certwright.kit.outgoing import HTTPS_ONLY, ServerRules
-from certwright.kube.api.errors import BadRequest, Forbidden, InternalError, Unauthorized
+from certwright.kube.api.core import SELF_SUBJECT_REVIEWS, TOKEN_REVIEWS
+from certwright.kube.api.errors import BadRequest, Forbidden, Unauthorized
+from certwright.kube.api.kinds import Kind
 from certwright.kube.apiserver.base.users import flow_of, is_privileged
 from certwright.kube.apiserver.http.fairness import Bounds, Level
 from certwright.kube.apiserver.http.https import HttpsServer, serve_https
@@ -31,7 +33,6 @@ from certwright.kube.apiserver.server import ApiServer
 from certwright.kube.client.rest import Client
 from certwright.kube.client.transport import LocalTransport, Transport
 from certwright.kube.util.clock import Clock
-from certwright.kube.util.decoders import json_decoder
 from certwright.kube.util.encoding import in_brackets
 from certwright.kube.util.http_messages import Identity, Request, Response
 from certwright.kube.util.tasks import TaskSet
@@ -215,15 +216,18 @@ class ClusterAccess(FairAccess):
 
     async def _review(self, token: str) -> Identity:
         try:
-            answer = await _review(self._client, "TokenReview", {"spec": {"token": token}})
-            if not answer.status.authenticated:
+            status = await _status_of(self._client, TOKEN_REVIEWS, {"spec": {"token": token}})
+            if status.get("authenticated") is not True:
                 raise Unauthorized("the token is not valid")
-            user = answer.status.user
+            user = status.get("user") or {}
         except Forbidden:
             client = Client(_WithToken(self._users, token), user_agent=_USER_AGENT)
-            user = (await _review(client, "SelfSubjectReview", {})).status.user_info
-        extra = {name: tuple(values) for name, values in (user.extra or {}).items()}
-        return Identity(user.username, uid=user.uid, groups=tuple(user.groups or ()), extra=extra)
+            user = (await _status_of(client, SELF_SUBJECT_REVIEWS, {})).get("userInfo") or {}
+        extra = {name: tuple(values) for name, values in (user.get("extra") or {}).items()}
+        groups = tuple(user.get("groups") or ())
+        return Identity(
+            str(user.get("username", "")), uid=str(user.get("uid", "")), groups=groups, extra=extra
+        )
 
     def client(self, credential: Credential, identity: Identity) -> Client:  # noqa: ARG002 - the contract
         """See `Access`."""
@@ -257,41 +261,9 @@ class _WithToken:
         """See `Transport`: that of all users stays open."""
 
 
-class _User(msgspec.Struct, rename="camel"):
-    """Kubernetes' `UserInfo`."""
-
-    username: str = ""
-    uid: str = ""
-    groups: list[str] | None = None
-    extra: dict[str, list[str]] | None = None
-
-
-class _ReviewStatus(msgspec.Struct, rename="camel"):
-    authenticated: bool = False
-    user: _User = msgspec.field(default_factory=_User)
-    user_info: _User = msgspec.field(default_factory=_User)
-
-
-class _Review(msgspec.Struct):
-    status: _ReviewStatus = msgspec.field(default_factory=_ReviewStatus)
-
-
-_ANSWERS = json_decoder(_Review)
-
-
-async def _review(client: Client, kind: str, fields: dict[str, Any]) -> _Review:
-    """The API server's answer. Raises `ApiError`."""
-    body = {"apiVersion": "authentication.k8s.io/v1", "kind": kind, **fields}
-    response = await client.raw(
-        "POST",
-        f"/apis/authentication.k8s.io/v1/{kind.lower()}s",
-        body=msgspec.json.encode(body),
-        headers={"content-type": "application/json"},
-    )
-    try:
-        return _ANSWERS.decode(response.body)
-    except msgspec.MsgspecError as error:
-        raise InternalError(f"{kind}: {error}") from None
+async def _status_of(client: Client, review: Kind[dict[str, Any]], fields: dict[str, Any]) -> dict[str, Any]:
+    """The API server's answer to a review. Raises `ApiError`."""
+    return (await client.create(review, {"metadata": {}, **fields})).get("status") or {}
 
 
 class ClusterDashboardOptions(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,7 +11,7 @@ from certwright.dashboard.visit import View, Visit
 from certwright.diagnosis import inventory
 from certwright.diagnosis.inventory import Record
 from certwright.kube.api.core import SECRETS
-from certwright.kube.api.errors import ApiError, Forbidden
+from certwright.kube.api.errors import ApiError
 from certwright.resources import names
 
 _MOST: Final = 500
@@ -55,7 +55,7 @@ async def _secrets(visit: Visit) -> tuple[list[Record], bool]:
                 labels=f"{names.FAO_LABEL}!=true",
                 limit=_MOST,
             )
-        except (Forbidden, ApiError):
+        except ApiError:
             return found, True
         found += [inventory.of_secret(secret) for secret in listed.items]
     return found, not scope.everywhere

@@ -23,11 +23,11 @@ from certwright.diagnosis.certificates import condition, is_true, issuer_ref, re
 from certwright.diagnosis.deliveries import source_of
 from certwright.diagnosis.words import parse_time, sentence
 from certwright.kube.api import errors
+from certwright.kube.api.core import SELF_SUBJECT_ACCESS_REVIEWS, SELF_SUBJECT_RULES_REVIEWS
 from certwright.kube.api.meta import ObjectKey
 from certwright.kube.client.informer import Informer
 from certwright.kube.client.rest import Client
 from certwright.kube.util.clock import Clock
-from certwright.kube.util.decoders import json_decoder
 from certwright.kube.util.tasks import TaskSet
 from certwright.resources import plain_kinds
 
@@ -46,7 +46,6 @@ _DETAILS: Final = (
     plain_kinds.CHALLENGES,
     related.EVENTS,
 )
-_OBJECTS = json_decoder(dict[str, Any])
 _log = logging.getLogger(__name__)
 
 
@@ -433,7 +432,8 @@ async def scope_of(
 
 
 async def _rules(client: Client, namespace: str) -> Sequence[Json]:
-    review = await _review(client, "selfsubjectrulesreviews", {"namespace": namespace})
+    question = {"metadata": {}, "spec": {"namespace": namespace}}
+    review = await client.create(SELF_SUBJECT_RULES_REVIEWS, question)
     return (review.get("status") or {}).get("resourceRules") or ()
 
 
@@ -450,21 +450,6 @@ async def may(
     given = {"subresource": subresource, "namespace": namespace, "name": name}
     attributes = {"verb": verb, "group": group, "resource": plural}
     attributes |= {field: value for field, value in given.items() if value}
-    review = await _review(client, "selfsubjectaccessreviews", {"resourceAttributes": attributes})
+    question = {"metadata": {}, "spec": {"resourceAttributes": attributes}}
+    review = await client.create(SELF_SUBJECT_ACCESS_REVIEWS, question)
     return bool((review.get("status") or {}).get("allowed"))
-
-
-async def _review(client: Client, plural: str, spec: Json) -> Json:
-    """The API's answer to a review of the user's own rights."""
-    kind = "SelfSubjectRulesReview" if plural == "selfsubjectrulesreviews" else "SelfSubjectAccessReview"
-    body = msgspec.json.encode({"apiVersion": "authorization.k8s.io/v1", "kind": kind, "spec": spec})
-    response = await client.raw(
-        "POST",
-        f"/apis/authorization.k8s.io/v1/{plural}",
-        body=body,
-        headers={"content-type": "application/json"},
-    )
-    try:
-        return _OBJECTS.decode(response.body)
-    except msgspec.MsgspecError as error:
-        raise errors.InternalError(f"{plural}: {error}") from None

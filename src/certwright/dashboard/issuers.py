@@ -17,7 +17,7 @@ import segno
 
 from certwright.dashboard.certificate import read_certificate
 from certwright.dashboard.index import Row, Scope
-from certwright.dashboard.overview import visible_rows, works
+from certwright.dashboard.overview import visible_rows
 from certwright.dashboard.visit import View, Visit
 from certwright.diagnosis import issuers, limits, related
 from certwright.diagnosis.certificates import condition
@@ -34,7 +34,6 @@ Json = dict[str, Any]
 _MOST: Final = 200
 _DEEPEST: Final = 12
 """Levels of the tree of CAs."""
-_MANY_LIMITS: Final = ("certificatesPerSet", "failedValidations")
 _LEDGERS_IN: Final = "kube-system"
 
 
@@ -98,8 +97,7 @@ def _view(
     status = issuers.status_of(issuer, (), ())
     cause, advice = issuers.story(status, now)
     acme = spec.get("acme") or {}
-    account = str(((issuer.get("status") or {}).get("acme") or {}).get("uri", ""))
-    own = limits.Account(str(acme.get("server", "")), account)
+    own = limits.account_of(issuer)
     is_known = bool(condition(issuer, "Ready"))
     breaker = read_breaker(meta.get("annotations") or {})
     return IssuerView(
@@ -108,13 +106,13 @@ def _view(
         name,
         f"{kind}.{namespace}.{name}",
         ", ".join(sorted(map(str, spec))),
-        "ok" if works(issuer) else "bad" if is_known else "busy",
+        "ok" if issuers.works(issuer) else "bad" if is_known else "busy",
         cause,
         advice,
         breaker,
         issuers.recent_attempts(breaker, now) if breaker is not None else 0,
         own.server,
-        account,
+        own.uri,
         str(acme.get("email", "")),
         numbers.get((f"{kind}/{name}", namespace), 0),
         [_gauge(row, now) for row in used if acme and limits.concerns(row, own)],
@@ -129,8 +127,9 @@ def _gauge(row: limits.Row, now: datetime) -> Gauge:
 
 
 def tree_of(found: Sequence[Json], rows: Sequence[Row]) -> list[Authority]:
-    """The CAs that were issued here, each below the one that has signed it; those without one first. Below
-    `_DEEPEST` levels they are beside each other: a tenant may sign one CA by another as often as they like."""
+    """The CAs that were issued here, each below the one that has signed it; those without one first.
+
+    Below `_DEEPEST` levels they are beside each other, because a tenant may make a chain of any length."""
     authorities = {(row.namespace, row.secret): row for row in rows if row.is_ca}
     by_name = {secret: row for (_, secret), row in authorities.items()}
     signers: dict[tuple[str, str], Row] = {}
@@ -179,12 +178,7 @@ def tree_of(found: Sequence[Json], rows: Sequence[Row]) -> list[Authority]:
 
 async def _limits(visit: Visit, found: Sequence[Json]) -> list[limits.Row]:
     """The limits in the controllers' ledgers; none where the user may not read them."""
-    accounts = {}
-    for issuer in found:
-        if acme := (issuer.get("spec") or {}).get("acme"):
-            meta, status = issuer["metadata"], (issuer.get("status") or {}).get("acme") or {}
-            place = (str(issuer["kind"]), str(meta.get("namespace", "")), str(meta["name"]))
-            accounts[place] = limits.Account(str(acme.get("server", "")), str(status.get("uri", "")))
+    accounts = limits.accounts_of(found)
     if not accounts:
         return []
     try:
@@ -193,7 +187,7 @@ async def _limits(visit: Visit, found: Sequence[Json]) -> list[limits.Row]:
         used = [row for ledger in kept for row in limits.read(ledger, (), accounts, visit.now)]
     except (ApiError, limits.UnreadableLedger):
         return []
-    return [row for row in used if row.limit not in _MANY_LIMITS or row.is_used_up]
+    return [row for row in used if row.is_notable]
 
 
 async def page(visit: Visit) -> View:

@@ -17,18 +17,18 @@ from certwright.dashboard.index import Index, Lamps, Row, Scope, State, may
 from certwright.dashboard.timeline import Timeline, timeline
 from certwright.dashboard.visit import View, Visit
 from certwright.diagnosis import issuers, related
-from certwright.diagnosis.certificates import Diagnosis, condition, diagnose, is_true
+from certwright.diagnosis.certificates import Diagnosis, condition, diagnose
 from certwright.diagnosis.words import count, sentence, span
 from certwright.kube.api.errors import ApiError, NotFound
 from certwright.kube.api.meta import ObjectKey
 from certwright.kube.util.http_messages import Response
 from certwright.resources.names import GROUP
-from certwright.resources.retry import read_breaker
 
 Json = dict[str, Any]
 PAGE: Final = 50
 """Certificates in a page of the table."""
 _JSON_PAGE: Final = 500
+_MOST_JSON: Final = 5_000
 _MOST_CARDS: Final = 8
 _MOST_NAMED: Final = 3
 _SLOW_S: Final = 600.0
@@ -134,7 +134,7 @@ def trouble_of(row: Row, now: float, lamps: Lamps | None, *, is_orphan: bool, is
 
 def _trouble(index: Index, row: Row, now: float, lamps: Lamps | None) -> str:
     issuer = index.issuer(row)
-    is_blocked = issuer is not None and bool(condition(issuer, "Ready")) and not works(issuer)
+    is_blocked = issuer is not None and bool(condition(issuer, "Ready")) and not issuers.works(issuer)
     return trouble_of(row, now, lamps, is_orphan=index.lacks_issuer(row), is_blocked=is_blocked)
 
 
@@ -240,7 +240,7 @@ def incidents_of(
     found = []
     for (kind, namespace, name), members in waiting.items():
         issuer = index.issuer(members[0])
-        if issuer is None or not visible[f"{kind.lower()}s"].allows(namespace, name) or works(issuer):
+        if issuer is None or not visible[f"{kind.lower()}s"].allows(namespace, name) or issuers.works(issuer):
             continue
         names = tuple(f"{row.namespace}/{row.name}" for row in members)
         status = issuers.status_of({**issuer, "kind": kind}, (), ())
@@ -250,12 +250,6 @@ def incidents_of(
         shown = f"{command} status {kind.lower()} {name}{place}"
         found.append(Incident(kind, namespace, name, cause, advice, shown, tuple(members)))
     return sorted(found, key=lambda incident: -len(incident.rows))
-
-
-def works(issuer: Json) -> bool:
-    """Whether the issuer is ready, and its circuit breaker closed."""
-    breaker = read_breaker(issuer["metadata"].get("annotations") or {})
-    return is_true(issuer, "Ready") and (breaker is None or not breaker.is_open)
 
 
 class Query(msgspec.Struct, frozen=True):
@@ -271,15 +265,19 @@ class Query(msgspec.Struct, frozen=True):
 
 def query_of(fields: Mapping[str, str]) -> Query:
     """The query of an address; what it does not know is as if it were not given."""
-    page = fields.get("page", "")
     return Query(
         text=fields.get("q", "").strip().lower(),
         namespace=fields.get("namespace", ""),
         issuer=fields.get("issuer", ""),
         state=fields.get("state", "") if fields.get("state", "") in STATES else "",
         sort=fields.get("sort", "") if fields.get("sort", "") in SORTS else "name",
-        page=max(int(page), 1) if page.isascii() and page.isdigit() and len(page) < 7 else 1,
+        page=_number(fields.get("page", ""), default=1),
     )
+
+
+def _number(text: str, *, default: int) -> int:
+    """A whole number of an address, at least 1; the default for anything else."""
+    return max(int(text), 1) if text.isascii() and text.isdigit() and len(text) < 7 else default
 
 
 def select(index: Index, scope: Scope, query: Query, summary: Summary, now: float) -> Sequence[Row]:
@@ -465,13 +463,8 @@ async def page(visit: Visit) -> View:
 
 async def status_json(visit: Visit) -> Response:
     """`/ui/status.json`: the facts of the first page; docs/dashboard.md documents every key."""
-    fields, query = visit.query, query_of(visit.query)
-    given = fields.get("limit", "")
-    limit = (
-        min(max(int(given), 1), 5_000)
-        if given.isascii() and given.isdigit() and len(given) < 7
-        else _JSON_PAGE
-    )
+    query = query_of(visit.query)
+    limit = min(_number(visit.query.get("limit", ""), default=_JSON_PAGE), _MOST_JSON)
     shown = await overview(visit, query, limit=limit)
     return Response(
         200, {"content-type": "application/json"}, msgspec.json.encode(as_json(shown, visit.now, limit))
@@ -482,7 +475,7 @@ def as_json(shown: Overview, now: datetime, limit: int) -> Json:
     """The facts of the first page as JSON."""
     summary = shown.summary
     upcoming = summary.next_renewal
-    is_last = query_end(shown.query, limit) >= shown.matches
+    is_last = shown.query.page * limit >= shown.matches
     return {
         "apiVersion": "certwright.io/v1alpha1",
         "kind": "Status",
@@ -528,11 +521,6 @@ def as_json(shown: Overview, now: datetime, limit: int) -> Json:
         "page": shown.query.page,
         "nextPage": None if is_last else shown.query.page + 1,
     }
-
-
-def query_end(query: Query, limit: int) -> int:
-    """The number of the last row on the page of the query."""
-    return query.page * limit
 
 
 def line_json(line: Line, now: float) -> Json:

@@ -16,12 +16,11 @@ from certwright.diagnosis.related import CERTIFICATES, REQUESTS, add_condition
 from certwright.kube.api.meta import ObjectKey
 from certwright.kube.client.rest import Client
 from certwright.resources.names import NOT_BEFORE
-from certwright.resources.reasons import FINAL_STATES
+from certwright.resources.reasons import FINAL_STATES, MANUALLY_TRIGGERED
 from certwright.resources.retry import parse_moment, read_retry, rfc3339
 
 Json = dict[str, Any]
 # cmctl's reasons and message, so that searches for them in conditions and logs also find ours.
-_RENEW_REASON: Final = "ManuallyTriggered"
 _RENEW_MESSAGE: Final = "Certificate re-issuance manually triggered"
 DECISION_REASON: Final = "KubectlCertManager"
 REVOCATION_REASONS: Final = (
@@ -99,7 +98,7 @@ def _renewal(certificate: Json) -> Json:
     generation = certificate["metadata"].get("generation", 0)
     return {
         "type": "Issuing",
-        "reason": _RENEW_REASON,
+        "reason": MANUALLY_TRIGGERED,
         "message": _RENEW_MESSAGE,
         "observedGeneration": generation,
     }

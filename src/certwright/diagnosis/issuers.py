@@ -6,7 +6,7 @@ import asyncio
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -191,6 +191,14 @@ async def _member(
     return MemberStatus(reference, state, message, last_success(signed))
 
 
+_READY: Final = ("ready", "")
+
+
+def works(issuer: Json) -> bool:
+    """Whether the issuer is ready, and its circuit breaker closed."""
+    return _state(issuer) == _READY
+
+
 def _state(issuer: Json | None) -> tuple[str, str]:
     if issuer is None:
         return "missing", "it does not exist"
@@ -200,7 +208,7 @@ def _state(issuer: Json | None) -> tuple[str, str]:
     breaker = read_breaker(issuer["metadata"].get("annotations") or {})
     if breaker is not None and breaker.is_open:
         return "failing", sentence(breaker.message)
-    return "ready", ""
+    return _READY
 
 
 def set_story(status: SetStatus, now: datetime) -> tuple[str, str]:

@@ -3,7 +3,6 @@ the controllers keep in ConfigMaps."""
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -12,13 +11,13 @@ from typing import Any
 
 import msgspec
 
-from certwright.diagnosis import related
 from certwright.diagnosis.words import parse_time
 from certwright.kit.rate_limit import Bucket, Rate, micros, moment_of
-from certwright.kube.client.rest import Client
 from certwright.resources.reasons import FINAL_STATES
 
 _ORDER_LIMITS = ("newOrders", "refused")
+# There are as many sets and names as certificates.
+_MANY = ("certificatesPerSet", "failedValidations")
 
 
 Json = dict[str, Any]
@@ -50,6 +49,11 @@ class Row(msgspec.Struct, frozen=True):
         """Whether the limit is exhausted."""
         return self.is_learned or self.used >= self.rate.count
 
+    @property
+    def is_notable(self) -> bool:
+        """Whether it is shown unasked: of sets and names only those that are exhausted are."""
+        return self.limit not in _MANY or self.is_used_up
+
 
 class Account(msgspec.Struct, frozen=True):
     """An ACME issuer's server, and its account there."""
@@ -58,19 +62,24 @@ class Account(msgspec.Struct, frozen=True):
     uri: str
 
 
-async def accounts_of(client: Client) -> dict[tuple[str, str, str], Account]:
-    """The ACME issuers, by kind, namespace and name."""
-    kinds = (related.ISSUERS, related.CLUSTER_ISSUERS)
-    lists = await asyncio.gather(*(client.list(kind) for kind in kinds))
-    by_place = {}
-    for kind, accounts in zip(kinds, lists, strict=True):
-        for obj in accounts.items:
-            meta, acme = obj["metadata"], (obj.get("spec") or {}).get("acme")
-            if acme:
-                uri = str(((obj.get("status") or {}).get("acme") or {}).get("uri", ""))
-                place = (kind.kind, str(meta.get("namespace", "")), str(meta["name"]))
-                by_place[place] = Account(str(acme.get("server", "")), uri)
-    return by_place
+def accounts_of(issuers: Iterable[Json]) -> dict[tuple[str, str, str], Account]:
+    """The ACME issuers among these, by kind, namespace and name."""
+    found = ((issuer, (issuer.get("spec") or {}).get("acme")) for issuer in issuers)
+    return {_place_of(issuer): account_of(issuer) for issuer, acme in found if acme}
+
+
+def account_of(issuer: Json) -> Account:
+    """The server of an ACME issuer, and its account there."""
+    acme, status = (
+        (issuer.get("spec") or {}).get("acme") or {},
+        (issuer.get("status") or {}).get("acme") or {},
+    )
+    return Account(str(acme.get("server", "")), str(status.get("uri", "")))
+
+
+def _place_of(issuer: Json) -> tuple[str, str, str]:
+    meta = issuer["metadata"]
+    return str(issuer["kind"]), str(meta.get("namespace", "")), str(meta["name"])
 
 
 def concerns(row: Row, chosen: Account) -> bool:

@@ -27,10 +27,6 @@ from certwright.resources import names
 Json = dict[str, Any]
 
 
-# There are as many sets and names as certificates: without --all only exhausted ones are listed.
-_MANY = ("certificatesPerSet", "failedValidations")
-
-
 _HEADER = ("SERVER", "LIMIT", "FOR", "USED", "PER", "WAITING", "NEXT", "USED BY")
 
 
@@ -72,7 +68,8 @@ async def command(
       certwright limits --all -o json
     """
     async with session(server) as here:
-        accounts = await accounts_of(here.client)
+        lists = [await here.client.list(kind) for kind in (related.ISSUERS, related.CLUSTER_ISSUERS)]
+        accounts = accounts_of(issuer for listed in lists for issuer in listed.items)
         chosen = _choose(accounts, issuer, here) if issuer is not None else None
         # Only there: any tenant may label a ConfigMap.
         kept = await here.client.list(
@@ -86,7 +83,7 @@ async def command(
         raise Failed(str(error)) from error
     shown = [row for row in rows if chosen is None or concerns(row, chosen)]
     if not everything:
-        shown = [row for row in shown if row.limit not in _MANY or row.is_used_up]
+        shown = [row for row in shown if row.is_notable]
     shown.sort(key=lambda row: (row.server, -row.used / row.rate.count, row.limit, row.whose))
     if output is not None:
         print_content([as_json(row, now) for row in shown], output)

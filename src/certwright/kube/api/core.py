@@ -203,15 +203,17 @@ SERVICE_ACCOUNTS: Final = Kind(
 
 LEASES: Final = Kind("coordination.k8s.io", "v1", "Lease", "leases", "lease", True, Lease)
 
-SUBJECT_ACCESS_REVIEWS: Final[Kind[dict[str, Any]]] = Kind(
-    "authorization.k8s.io",
-    "v1",
-    "SubjectAccessReview",
-    "subjectaccessreviews",
-    "subjectaccessreview",
-    False,
-    dict,
-)
+
+def _review(group: str, kind: str) -> Kind[dict[str, Any]]:
+    """A question to the API server, which is created and not stored."""
+    return Kind(f"{group}.k8s.io", "v1", kind, f"{kind.lower()}s", kind.lower(), False, dict)
+
+
+SUBJECT_ACCESS_REVIEWS: Final = _review("authorization", "SubjectAccessReview")
+SELF_SUBJECT_ACCESS_REVIEWS: Final = _review("authorization", "SelfSubjectAccessReview")
+SELF_SUBJECT_RULES_REVIEWS: Final = _review("authorization", "SelfSubjectRulesReview")
+TOKEN_REVIEWS: Final = _review("authentication", "TokenReview")
+SELF_SUBJECT_REVIEWS: Final = _review("authentication", "SelfSubjectReview")
 
 CUSTOM_RESOURCE_DEFINITIONS: Final[Kind[dict[str, Any]]] = Kind(
     "apiextensions.k8s.io",
