@@ -38,7 +38,7 @@ from certwright.acme.solvers.dns01.rfc2136 import Rfc2136, TsigKey
 from certwright.acme.solvers.http01 import Responder
 from certwright.acme.solvers.names import NameServers
 from certwright.controllers.acme.options import AcmeOptions
-from certwright.controllers.manager import Controllers
+from certwright.controllers.manager import ControllerManager
 from certwright.controllers.settings import Settings
 from certwright.kube.api import codec, conditions
 from certwright.kube.api.core import SECRETS, Secret, SecretMeta
@@ -274,7 +274,7 @@ async def _scene(kind: str, pebble: Pebble, bind: Bind) -> AsyncIterator[Scene]:
     )
     async with serving() as counted:
         their_client = Client(LocalTransport(counted.handle, app.CONTROLLER), user_agent="controllers")
-        controllers = Controllers(their_client, SystemClock(), executor, Settings(acme=options))
+        controllers = ControllerManager(their_client, SystemClock(), executor, Settings(acme=options))
         controllers.start()
         await controllers.wait_synced()
         client = Client(LocalTransport(counted.handle, app.ADMIN), user_agent="bench")

@@ -6,7 +6,7 @@ import asyncio
 from datetime import timedelta
 from typing import Generic, TypeVar
 
-from certwright.controllers.manager import Controllers
+from certwright.controllers.manager import ControllerManager
 from certwright.controllers.replicas.replica import Replica
 from certwright.controllers.replicas.shards import ClusterSettings, ShardedReplica, beside_a_server
 from certwright.kube.api.errors import Unreachable
@@ -43,7 +43,7 @@ class Member(Generic[R]):
         kind: type[R],
         settings: ClusterSettings,
         *,
-        controllers: type[Controllers] = Controllers,
+        controllers: type[ControllerManager] = ControllerManager,
     ) -> None:
         self.cut = ""
         self.silent = False

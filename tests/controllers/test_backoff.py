@@ -12,8 +12,8 @@ from msgspec.structs import replace
 from certwright.controllers.backoff import (
     LONGEST_OBEYED,
     MOST_FAILURES,
+    BackoffLimits,
     FailedIssuance,
-    Limits,
     correction_of,
     counted,
     failed_issuance,
@@ -26,11 +26,11 @@ from controllers.scene import make_certificate
 from support.world import START
 
 HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)
-LIMITS = Limits()
+LIMITS = BackoffLimits()
 FIRST = FailedIssuance(failures=1, last_failure=START)
 
 
-def wait(failure: FailedIssuance, limits: Limits = LIMITS) -> timedelta:
+def wait(failure: FailedIssuance, limits: BackoffLimits = LIMITS) -> timedelta:
     return next_attempt(failure, limits) - failure.last_failure
 
 
@@ -42,7 +42,7 @@ def test_the_wait_doubles_from_an_hour_to_32_hours(failures: int, hours: int) ->
 
 
 def test_a_minimum_of_zero_switches_the_waiting_off() -> None:
-    off = Limits(minimum=timedelta(0))
+    off = BackoffLimits(minimum=timedelta(0))
     for cause in Cause:
         assert wait(replace(FIRST, failures=9, cause=cause), off) == timedelta(0)
 

@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from msgspec.structs import replace
 
-from certwright.controllers.backoff import FailedIssuance, Limits, next_attempt
+from certwright.controllers.backoff import BackoffLimits, FailedIssuance, next_attempt
 from certwright.controllers.circuit_breaker import CircuitBreaker, Hold, State
 from certwright.kube.api.meta import ObjectKey
 from certwright.resources.causes import Cause
@@ -104,7 +104,7 @@ class Fleet:
             self._release(self.breaker.succeeded(name, self.now))
             return
         self._release(self.breaker.failed(name, Cause.UNAVAILABLE, self.now))
-        self._wake(name, next_attempt(FailedIssuance(failures=1, last_failure=self.now), Limits()))
+        self._wake(name, next_attempt(FailedIssuance(failures=1, last_failure=self.now), BackoffLimits()))
 
     def _release(self, released: Iterable[ObjectKey]) -> None:
         for name in released:

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from certwright.controllers.backoff import Limits
+from certwright.controllers.backoff import BackoffLimits
 from certwright.controllers.certificates import reconcile
 from certwright.controllers.certificates.contention import SecretContention
 from certwright.controllers.certificates.draft import Draft
@@ -32,7 +32,7 @@ BROKEN = {"tls.key": DATA["tls.key"]}
 
 def steps() -> tuple[Decides, ...]:
     """The steps that own a part of the status, in their order."""
-    limits = Limits()
+    limits = BackoffLimits()
     return (
         SecretContention(limits),
         Trigger(limits),

@@ -13,7 +13,7 @@ import pytest
 
 from certwright.controllers.deliveries.lifecycle import Announcement, Offer, format_offers, parse_offers
 from certwright.controllers.deliveries.permissions import DeliveryOptions, Root
-from certwright.controllers.manager import Controllers
+from certwright.controllers.manager import ControllerManager
 from certwright.controllers.settings import Settings
 from certwright.kube.api.core import LEASES
 from certwright.kube.api.meta import ObjectKey
@@ -45,11 +45,11 @@ def roots(directory: Path, *names: str, namespaces: Sequence[str] = ()) -> Deliv
 
 
 @asynccontextmanager
-async def machine(world: World, options: DeliveryOptions) -> AsyncIterator[Controllers]:
+async def machine(world: World, options: DeliveryOptions) -> AsyncIterator[ControllerManager]:
     """A further process that only delivers; at the end it is stopped."""
     client = Client(LocalTransport(world.recording.handle, CONTROLLER), user_agent="host", clock=world.clock)
     settings = Settings(enabled="deliveries", deliveries=options)
-    controllers = Controllers(client, world.clock, Inline(), settings, None)
+    controllers = ControllerManager(client, world.clock, Inline(), settings, None)
     controllers.start()
     try:
         await world.settle()

@@ -7,7 +7,7 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from certwright.controllers.backoff import Limits
+from certwright.controllers.backoff import BackoffLimits
 from certwright.controllers.certificates import retry_time
 from certwright.controllers.issuers import view_of
 from certwright.controllers.requests import certificate_requests
@@ -43,7 +43,7 @@ def test_an_issuer_that_has_been_changed_is_asked_at_the_designs_time(generation
     failed = msgspec.structs.replace(certificate(), status=status)
     issuer = Issuer(metadata=ObjectMeta(name="ca", generation=generation), spec=SELF_SIGNED)
     around = snapshot(certificate=failed, requests=(refused,), issuer=issuer)
-    assert retry_time.retry_at(around, Limits()) == START + hours * HOUR
+    assert retry_time.retry_at(around, BackoffLimits()) == START + hours * HOUR
 
 
 @pytest.fixture

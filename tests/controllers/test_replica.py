@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import msgspec
 import pytest
 
-from certwright.controllers.manager import Controllers
+from certwright.controllers.manager import ControllerManager
 from certwright.controllers.replicas.replica import Replica
 from certwright.controllers.replicas.shards import ClusterSettings, ShardedReplica, beside_a_server
 from certwright.controllers.settings import Settings
@@ -112,7 +112,7 @@ async def test_a_replica_that_is_cut_off_stops_and_changes_nothing_when_the_line
     assert await world.is_ready("web")
 
 
-class Lingering(Controllers):
+class Lingering(ControllerManager):
     """Closing them takes so long that it is broken off."""
 
     lingers = True
@@ -156,10 +156,10 @@ async def test_without_an_election_controllers_work_at_once(world: World) -> Non
         LocalTransport(world.server.handle, CONTROLLER),
         ClusterSettings(identity="one", leader_elect=False),
         clock=world.clock,
-        make=lambda client, _: Controllers(client, world.clock, Inline()),
+        make=lambda client, _: ControllerManager(client, world.clock, Inline()),
         tasks=tasks,
     )
-    assert isinstance(made, Controllers)
+    assert isinstance(made, ControllerManager)
     await tasks.close()
 
 
@@ -169,7 +169,9 @@ async def test_options_that_make_no_sense_are_told_before_the_lease_is_there(wor
             LocalTransport(world.server.handle, CONTROLLER),
             ClusterSettings(identity="one", kube_api_qps=-1),
             clock=world.clock,
-            make=lambda client, _: Controllers(client, world.clock, Inline(), Settings(enabled="no-such")),
+            make=lambda client, _: ControllerManager(
+                client, world.clock, Inline(), Settings(enabled="no-such")
+            ),
             tasks=TaskSet(),
         )
 

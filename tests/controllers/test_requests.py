@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from certwright.controllers.backoff import Limits
+from certwright.controllers.backoff import BackoffLimits
 from certwright.controllers.certificates.requests import copied_annotations
 from certwright.controllers.requests.signing import Signing
 from certwright.issuers.contract import SigningRequest, Tools
@@ -315,7 +315,7 @@ def condition_of_issuer(issuer: Any) -> tuple[str, str, str]:
 )
 def test_a_backoff_that_makes_no_sense_is_refused(minimum: timedelta, maximum: timedelta) -> None:
     with pytest.raises(ValueError, match="backoff"):
-        Limits(minimum=minimum, maximum=maximum)
+        BackoffLimits(minimum=minimum, maximum=maximum)
 
 
 NOTES = {

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from certwright.controllers.backoff import Limits
+from certwright.controllers.backoff import BackoffLimits
 from certwright.controllers.certificates import retry_time, rules
 from certwright.controllers.certificates.draft import Draft
 from certwright.controllers.certificates.parsed import Facts
@@ -279,14 +279,14 @@ def test_the_wait_after_failures(attempts: int | None, hours: int) -> None:
     status = CertificateStatus(last_failure_time=FAILED, failed_issuance_attempts=attempts)
     failed = msgspec.structs.replace(certificate(), status=status)
     waiting = snapshot(certificate=failed, requests=(request(1),))
-    assert retry_time.retry_at(waiting, Limits()) == FAILED + timedelta(hours=hours)
+    assert retry_time.retry_at(waiting, BackoffLimits()) == FAILED + timedelta(hours=hours)
 
 
 def test_a_changed_spec_lifts_the_wait_and_a_minimum_of_zero_too() -> None:
     status = CertificateStatus(last_failure_time=FAILED, failed_issuance_attempts=3)
     failed = msgspec.structs.replace(certificate(dns_names=("new",)), status=status)
-    assert retry_time.retry_at(snapshot(certificate=failed, requests=(request(1),)), Limits()) is None
-    off = Limits(minimum=timedelta(0), maximum=timedelta(0))
+    assert retry_time.retry_at(snapshot(certificate=failed, requests=(request(1),)), BackoffLimits()) is None
+    off = BackoffLimits(minimum=timedelta(0), maximum=timedelta(0))
     same = msgspec.structs.replace(certificate(), status=status)
     assert retry_time.retry_at(snapshot(certificate=same), off) == FAILED
 
@@ -312,7 +312,7 @@ def decide(gate: Closed, current: Certificate, *, now: datetime = START, broken:
     if broken:
         around = snapshot(certificate=current, now=now, secret=None)
     draft = Draft(current)
-    Trigger(Limits(), gate).decide(around, draft)
+    Trigger(BackoffLimits(), gate).decide(around, draft)
     return draft.certificate
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from certwright.controllers.cache.shard_members import shard_of
-from certwright.controllers.manager import Controllers
+from certwright.controllers.manager import ControllerManager
 from certwright.controllers.replicas.shards import ClusterSettings, ShardedReplica, beside_a_server
 from certwright.kube.api.kinds import Kind
 from certwright.kube.api.meta import ObjectKey
@@ -190,6 +190,6 @@ async def test_shards_need_an_election(world: World) -> None:
                 LocalTransport(world.server.handle, CONTROLLER),
                 settings,
                 clock=world.clock,
-                make=lambda client, mine: Controllers(client, world.clock, Inline(), mine=mine),
+                make=lambda client, mine: ControllerManager(client, world.clock, Inline(), mine=mine),
                 tasks=TaskSet(),
             )

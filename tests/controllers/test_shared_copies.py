@@ -10,7 +10,7 @@ import pytest
 from certwright.controllers.cache.caches import Caches
 from certwright.controllers.cache.shard_members import Shards, shard_of
 from certwright.controllers.circuit_breaker import State
-from certwright.controllers.manager import Controllers
+from certwright.controllers.manager import ControllerManager
 from certwright.kube.api import codec
 from certwright.kube.api.core import SECRETS
 from certwright.kube.api.meta import ObjectKey
@@ -44,13 +44,13 @@ class Replicas:
     def __init__(self, world: World) -> None:
         self.world = world
         self.scene = Scene(world)
-        self.members: list[Controllers] = []
+        self.members: list[ControllerManager] = []
 
     async def start(self) -> None:
         for shard in range(COUNT):
             client = Client(LocalTransport(self.world.recording.handle, CONTROLLER), user_agent="replica")
             mine = Shards(frozenset({shard}), COUNT)
-            made = Controllers(client, self.world.clock, Inline(), mine=mine)
+            made = ControllerManager(client, self.world.clock, Inline(), mine=mine)
             made.start()
             self.members.append(made)
         await self.world.settle()

@@ -16,7 +16,7 @@ import yaml
 
 from acme.fake_ca import FakeCa
 from certwright.controllers.acme.routes import objects
-from certwright.controllers.manager import Controllers
+from certwright.controllers.manager import ControllerManager
 from certwright.controllers.replicas.shards import ClusterSettings, beside_a_server
 from certwright.controllers.settings import Settings
 from certwright.kube.api import codec
@@ -208,8 +208,8 @@ class Work:
             await made.close()
             await tasks.close()
 
-    def _make(self, client: Client, mine: Any, options: dict[str, Any]) -> Controllers:
-        return Controllers(client, self.world.clock, Inline(), Settings(**options), mine)
+    def _make(self, client: Client, mine: Any, options: dict[str, Any]) -> ControllerManager:
+        return ControllerManager(client, self.world.clock, Inline(), Settings(**options), mine)
 
 
 def record(patches: pytest.MonkeyPatch, work: Work) -> None:

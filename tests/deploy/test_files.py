@@ -18,7 +18,7 @@ from acme.fake_ca import FakeCa, Refusal
 from certwright.cli.commands import controllers, export, serve
 from certwright.cli.main import program
 from certwright.controllers.acme.options import AcmeOptions
-from certwright.controllers.manager import Controllers
+from certwright.controllers.manager import ControllerManager
 from certwright.controllers.replicas.shards import ClusterSettings, beside_a_server
 from certwright.controllers.settings import Settings
 from certwright.kube.client.transport import LocalTransport
@@ -132,7 +132,9 @@ async def _metrics_told() -> set[str]:
             LocalTransport(world.server.handle, CONTROLLER),
             ClusterSettings(identity="one", kube_api_qps=-1),
             clock=world.clock,
-            make=lambda client, mine: Controllers(client, world.clock, Inline(), Settings(acme=acme), mine),
+            make=lambda client, mine: ControllerManager(
+                client, world.clock, Inline(), Settings(acme=acme), mine
+            ),
             tasks=tasks,
         )
         made.start()

@@ -17,7 +17,7 @@ from certwright.acme.solvers.http01 import Responder
 from certwright.acme.solvers.tlsalpn01 import Listener
 from certwright.admission import certificate_kinds
 from certwright.controllers.acme.options import AcmeOptions
-from certwright.controllers.manager import Controllers
+from certwright.controllers.manager import ControllerManager
 from certwright.controllers.settings import Settings
 from certwright.kube.api import codec, conditions
 from certwright.kube.api.core import SECRETS
@@ -63,10 +63,10 @@ class AcmeWorld:
     options: AcmeOptions
     clock: Clock
     enabled: str = "*"
-    controllers: Controllers | None = None
+    controllers: ControllerManager | None = None
     _executor: Threads | None = None
 
-    async def start_controllers(self) -> Controllers:
+    async def start_controllers(self) -> ControllerManager:
         """Start them (again), with empty caches."""
         await self.stop_controllers()
         client = Client(
@@ -74,7 +74,7 @@ class AcmeWorld:
         )
         self._executor = Threads()
         settings = Settings(acme=self.options, enabled=self.enabled)
-        self.controllers = Controllers(client, self.clock, self._executor, settings)
+        self.controllers = ControllerManager(client, self.clock, self._executor, settings)
         self.controllers.start()
         await self.controllers.wait_synced()
         return self.controllers

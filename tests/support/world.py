@@ -21,7 +21,7 @@ import msgspec
 
 from certwright.admission import certificate_kinds
 from certwright.controllers.cache.shard_filter import Mine
-from certwright.controllers.manager import Controllers
+from certwright.controllers.manager import ControllerManager
 from certwright.controllers.settings import Settings
 from certwright.controllers.shims.annotations import ShimOptions
 from certwright.kube.api import codec, conditions
@@ -122,7 +122,7 @@ class World:
         )
         self.recording = Recording(self.server.handle)
         self.client = Client(LocalTransport(self.recording.handle, ADMIN), user_agent="test")
-        self.controllers: Controllers | None = None
+        self.controllers: ControllerManager | None = None
         self.on_close: list[Callable[[], Awaitable[None]]] = []
 
     async def start_server(self, *, has_definitions: bool) -> None:
@@ -131,7 +131,7 @@ class World:
         with compiled_schemas_shared():
             await self.server.start([] if has_definitions else custom_resource_definitions())
 
-    async def start_controllers(self, *, mine: Mine | None = None, **options: Any) -> Controllers:
+    async def start_controllers(self, *, mine: Mine | None = None, **options: Any) -> ControllerManager:
         """Start (or start again, with empty caches) the controllers and wait until they are in step.
 
         Without Gateways unless `shims` says otherwise: their definitions are not installed, and to look for
@@ -141,7 +141,7 @@ class World:
         await self.stop_controllers()
         transport = LocalTransport(self.recording.handle, CONTROLLER)
         client = Client(transport, user_agent="certwright-controllers", clock=self.clock)
-        self.controllers = Controllers(client, self.clock, Inline(), Settings(**options), mine)
+        self.controllers = ControllerManager(client, self.clock, Inline(), Settings(**options), mine)
         self.controllers.start()
         await self.settle()
         return self.controllers
@@ -242,12 +242,12 @@ def as_yaml_dict(kind: Kind[T], obj: T) -> dict[str, Any]:
 class LiveWorld(World):
     """A world whose controllers work by the wall clock."""
 
-    async def start_controllers(self, **options: Any) -> Controllers:
+    async def start_controllers(self, **options: Any) -> ControllerManager:
         """Start (again), with empty caches."""
         await self.stop_controllers()
         transport = LocalTransport(self.recording.handle, CONTROLLER)
         client = Client(transport, user_agent="certwright-controllers")
-        self.controllers = Controllers(client, SystemClock(), Inline(), Settings(**options))
+        self.controllers = ControllerManager(client, SystemClock(), Inline(), Settings(**options))
         self.controllers.start()
         await self.controllers.wait_synced()
         return self.controllers

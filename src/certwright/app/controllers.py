@@ -23,7 +23,7 @@ from certwright.controllers.acme.listeners import AcmeSettings, CannotListen, Li
 from certwright.controllers.acme.options import AcmeOptions
 from certwright.controllers.acme.responses import Responses, Scope
 from certwright.controllers.cache.shard_filter import Mine
-from certwright.controllers.manager import Controllers
+from certwright.controllers.manager import ControllerManager
 from certwright.controllers.notifier import Notifications
 from certwright.controllers.replicas.replica import Replica
 from certwright.controllers.replicas.shards import (
@@ -76,13 +76,13 @@ class RunningControllers:
 
     def __init__(
         self,
-        controllers: Controllers | Replica | ShardedReplica,
+        controllers: ControllerManager | Replica | ShardedReplica,
         listeners: Listeners,
         executor: Threads,
         transport: Transport,
         tasks: TaskSet,
         clock: Clock,
-        maker: _Maker,
+        maker: _ManagerFactory,
     ) -> None:
         self._controllers = controllers
         self._maker = maker
@@ -216,7 +216,7 @@ async def start_controllers(
         raise StartError(str(error)) from error
     executor, tasks, clock = Threads(), TaskSet(), clock or SystemClock()
     try:
-        make = _Maker(clock, executor, _settings(options, listeners.options))
+        make = _ManagerFactory(clock, executor, _settings(options, listeners.options))
         controllers = (
             make(Client(transport, user_agent=USER_AGENT), None)
             if cluster is None
@@ -237,17 +237,17 @@ async def start_controllers(
     return RunningControllers(controllers, listeners, executor, transport, tasks, clock, make)
 
 
-class _Maker:
+class _ManagerFactory:
     """Makes controllers with the settings in use, and reloads those that it has made."""
 
     def __init__(self, clock: Clock, executor: Threads, settings: Settings) -> None:
         self.settings = settings
         self._clock = clock
         self._executor = executor
-        self._made: WeakSet[Controllers] = WeakSet()
+        self._made: WeakSet[ControllerManager] = WeakSet()
 
-    def __call__(self, client: Client, mine: Mine | None) -> Controllers:
-        made = Controllers(client, self._clock, self._executor, self.settings, mine)
+    def __call__(self, client: Client, mine: Mine | None) -> ControllerManager:
+        made = ControllerManager(client, self._clock, self._executor, self.settings, mine)
         self._made.add(made)
         return made
 

@@ -45,7 +45,7 @@ _PARTS_OF_LIFE = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class BackoffLimits:
     """How long to wait after a failure: `minimum`, doubled with each further one, at most `maximum`.
 
     A `minimum` of 0 switches the waiting off.
@@ -83,7 +83,7 @@ class FailedIssuance(msgspec.Struct, frozen=True, kw_only=True):
     issuer_changed: bool = False
 
 
-def next_attempt(failure: FailedIssuance, limits: Limits) -> datetime:
+def next_attempt(failure: FailedIssuance, limits: BackoffLimits) -> datetime:
     """The first moment at which the Certificate may be issued again by itself.
 
     The same whenever it is asked for, so that a restart can neither lengthen nor shorten a wait.
@@ -177,7 +177,7 @@ class Correction(NamedTuple):
     sentence: str
 
 
-def correction_of(certificate: Certificate, now: datetime, limits: Limits) -> Correction | None:
+def correction_of(certificate: Certificate, now: datetime, limits: BackoffLimits) -> Correction | None:
     """What to do about a counter or a time that makes no sense; None where both do.
 
     The wait starts again: such a status must neither stop an object for ever nor let all of them attempt at

@@ -279,7 +279,7 @@ class IssuerGate:
         breaker = self._breaker(applicant)
         return breaker is None or breaker.may_begin(applicant.key, self._now()) is None
 
-    def is_hurried(self, applicant: Applicant, since: datetime | None) -> bool:
+    def ends_pause(self, applicant: Applicant, since: datetime | None) -> bool:
         """Whether the request's own pause, which began at `since`, is over, because a user demands it
         (`renew`), because it may make the trial, or because the issuer works again."""
         breaker = self._breaker(applicant)

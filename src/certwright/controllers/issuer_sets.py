@@ -76,7 +76,7 @@ class CheckedMember(NamedTuple):
         return f"spec.issuers[{self.place}]: {display_name(self.member)} {self.problem.why}{fix}"
 
 
-class SetReconciler(Generic[T]):
+class IssuerSetReconciler(Generic[T]):
     """Keeps the status of one of both kinds."""
 
     def __init__(self, informer: Informer[T], members: Members, toolbox: Toolbox) -> None:

@@ -23,7 +23,7 @@ COMPONENT = "cert-manager"
 _CHECK_EVERY_S = 5.0
 
 
-class Controllers:
+class ControllerManager:
     """The controllers that the settings name, against one API server.
 
     `mine` selects the Certificates (with all that belongs to them) and issuers that this replica works on;

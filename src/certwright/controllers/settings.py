@@ -11,7 +11,7 @@ from datetime import timedelta
 import msgspec
 
 from certwright.controllers.acme.options import AcmeOptions
-from certwright.controllers.backoff import Limits
+from certwright.controllers.backoff import BackoffLimits
 from certwright.controllers.circuit_breaker import ATTEMPTS_PER_HOUR
 from certwright.controllers.deliveries.permissions import DeliveryOptions
 from certwright.controllers.notifier import Notifications
@@ -61,6 +61,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     suffix: Callable[[int], str] = random_suffix
 
     @property
-    def limits(self) -> Limits:
+    def limits(self) -> BackoffLimits:
         """The shortest and the longest wait between failed requests."""
-        return Limits(minimum=self.backoff_minimum, maximum=self.backoff_maximum)
+        return BackoffLimits(minimum=self.backoff_minimum, maximum=self.backoff_maximum)

@@ -42,10 +42,10 @@ from certwright.controllers.deliveries.lifecycle import Announcement, DeliveryLi
 from certwright.controllers.deliveries.permissions import DeliveryOptions
 from certwright.controllers.deliveries.reconcile import DeliveryReconciler
 from certwright.controllers.issuer_gate import IssuerGate, issuance_of
-from certwright.controllers.issuer_sets import SetReconciler
+from certwright.controllers.issuer_sets import IssuerSetReconciler
 from certwright.controllers.issuers import IssuerReconciler, IssuerTools, SecretReader
 from certwright.controllers.precedence import Precedence, Urgency
-from certwright.controllers.requests.certificate_requests import RequestReconciler
+from certwright.controllers.requests.certificate_requests import CertificateRequestReconciler
 from certwright.controllers.requests.issuer_lister import KnownIssuers
 from certwright.controllers.requests.members import Members
 from certwright.controllers.requests.signing import Signing
@@ -175,7 +175,7 @@ class Wiring:
             caches.secrets,
             self._dependents,
             registry=self.clients.registry,
-            distrust=self._recheck,
+            recheck_issuer=self._recheck,
             signer_of=partial(signer_of, caches),
             now=now,
         )
@@ -239,9 +239,9 @@ class Wiring:
                 resolve_issuer=lambda order: resolver.find(order.spec.issuer_ref, order.metadata),
                 circuit_gate=circuit_gate,
                 limited=self.ledgers.limited,
-                distrust=self._recheck,
+                recheck_issuer=self._recheck,
                 downloaded=partial(self.ari_poller.poll_early, caches.requests.cache.get),
-                asks_to_leave=self._members.departure,
+                find_failover=self._members.find_failover,
             ),
         )
         enqueue_order = events.enqueues_order(caches, self._adder("orders"))
@@ -364,7 +364,7 @@ class Wiring:
             namespaced=caches.cluster_issuers is None,
             gate=self.gate,
         )
-        requests = RequestReconciler(
+        requests = CertificateRequestReconciler(
             signing,
             self._tools,
             self._members,
@@ -408,7 +408,7 @@ class Wiring:
                 events.enqueue_issuers(informer, add)
         for name, set_informer in (("issuersets", sets.namespaced), ("clusterissuersets", sets.cluster)):
             if name in self.enabled and set_informer is not None:
-                add = self._add(name, SetReconciler[Any](set_informer, self._members, self.toolbox))
+                add = self._add(name, IssuerSetReconciler[Any](set_informer, self._members, self.toolbox))
                 events.enqueue_sets(caches, add, set_informer)
 
     def _add_acme(self) -> None:

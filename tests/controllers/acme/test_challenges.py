@@ -132,9 +132,9 @@ class Driver:
         self.solver = cast(Any, solver), cast(Any, object())
         gate = SimpleNamespace(
             admit_continuation=lambda _: self._answer("admit_continuation"),
-            is_hurried=lambda *_: self._answer("is_hurried", False),
+            ends_pause=lambda *_: self._answer("is_hurried", False),
             answered=lambda _: self.log.append("answered"),
-            troubled=lambda _challenge, error, _named: self.log.append("troubled"),
+            record_failure=lambda _challenge, error, _named: self.log.append("troubled"),
         )
         origin = SimpleNamespace(
             problem=lambda *_: self._answer("problem", ""),

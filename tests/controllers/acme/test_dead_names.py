@@ -25,7 +25,7 @@ from certwright.acme.solvers import checks, names
 from certwright.acme.solvers.http01 import Responder
 from certwright.admission import certificate_kinds
 from certwright.controllers.acme.options import AcmeOptions
-from certwright.controllers.manager import Controllers
+from certwright.controllers.manager import ControllerManager
 from certwright.controllers.settings import Settings
 from certwright.kube.api import codec, conditions
 from certwright.kube.api.kinds import Kind
@@ -95,7 +95,7 @@ async def _scene(looks: int) -> AsyncIterator[tuple[Client, FakeCa]]:
             concurrent_checks=looks,
         )
         theirs = Client(LocalTransport(server.handle, CONTROLLER), user_agent="certwright-controllers")
-        controllers = Controllers(theirs, clock, executor, Settings(acme=options))
+        controllers = ControllerManager(theirs, clock, executor, Settings(acme=options))
         controllers.start()
         try:
             yield Client(LocalTransport(server.handle, ADMIN), user_agent="test"), ca

@@ -39,7 +39,7 @@ from certwright.controllers.acme.order_state import (
 )
 from certwright.controllers.acme.orders import OrderReconciler, OrderTools
 from certwright.controllers.acme.waits import Announced, Pause, Wait
-from certwright.controllers.requests.members import Departure
+from certwright.controllers.requests.members import Failover
 from certwright.controllers.toolbox import Toolbox
 from certwright.issuers.contract import IssuerView
 from certwright.kube.api.meta import ObjectMeta
@@ -118,7 +118,7 @@ UNREAD = msgspec.structs.replace(PENDING, authorizations=(ACMEAuthorization(url=
 PLACEMENT = {"url": PENDING.url, "finalize_url": PENDING.finalize_url, "state": "pending"}
 GONE = "the server calls the order invalid: a.example.org is expired"
 SUPERSEDED = {names.ACME_SUPERSEDED: "true"}
-DEPARTURE = Departure("another member signs", NOW + MINUTE)
+DEPARTURE = Failover("another member signs", NOW + MINUTE)
 LEFT = {names.ACME_SUPERSEDED: "true", names.MEMBER_NOT_BEFORE: "2026-11-23T12:01:00Z"}
 
 
@@ -217,10 +217,10 @@ class Driver:
         gate = SimpleNamespace(
             admit=self._admit,
             admit_continuation=self._part("admit_continuation"),
-            is_hurried=self._part("is_hurried", False),
+            ends_pause=self._part("is_hurried", False),
             placed=self._part("placed"),
             answered=self._part("answered"),
-            troubled=self._part("troubled"),
+            record_failure=self._part("troubled"),
         )
         tools = OrderTools(
             challenges=cast(Any, SimpleNamespace(ensure=self._ensure, delete=self._later("delete"))),
@@ -233,9 +233,9 @@ class Driver:
             resolve_issuer=self._later("", given.parts.get("issuer", self.issuer)),
             circuit_gate=cast(Any, gate),
             limited=self._part("limited", True),
-            distrust=self._part("distrust"),
+            recheck_issuer=self._part("distrust"),
             downloaded=self._later(""),
-            asks_to_leave=self._asks_to_leave,
+            find_failover=self._asks_to_leave,
         )
         informer = SimpleNamespace(cache=SimpleNamespace(get=lambda _key: self.order), put=self._put)
         toolbox = Toolbox(
@@ -301,7 +301,7 @@ class Driver:
 
     async def _asks_to_leave(
         self, _order: Order, has_failed: bool, limited_until: datetime | None
-    ) -> Departure | datetime | None:
+    ) -> Failover | datetime | None:
         name = "after failure" if has_failed else "at limit" if limited_until is not None else "departure"
         return cast("Departure | datetime | None", self.given.parts.get(name))
 
@@ -809,7 +809,7 @@ CASES: dict[str, tuple[Given, Did]] = {
         Did("admit write", {"reason": "DNS"}, memory(announced=Announced("DNS")), NOW + HOUR),
     ),
     "it is asked again when the patience with its member ends": (
-        placed(departure=NOW + MINUTE),
+        placed(find_failover=NOW + MINUTE),
         Did("ensure write", PROVES, memory(Placed(), announced=PROOF), NOW + MINUTE),
     ),
 }

@@ -16,7 +16,7 @@ import pytest_asyncio
 
 from certwright.acme.protocol.messages import Action
 from certwright.acme.ratelimits.published import CaLimits, Limit, host_of
-from certwright.controllers.manager import Controllers
+from certwright.controllers.manager import ControllerManager
 from certwright.kit.rate_limit import Rate
 from certwright.kube.api import conditions
 from certwright.kube.api.core import CONFIG_MAPS, EVENTS
@@ -88,7 +88,7 @@ async def zone(bind: Bind) -> AsyncIterator[AcmeWorld]:
             yield made
 
 
-def running(world: AcmeWorld) -> Controllers:
+def running(world: AcmeWorld) -> ControllerManager:
     """The controllers."""
     assert world.controllers is not None
     return world.controllers

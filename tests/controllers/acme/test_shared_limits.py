@@ -18,7 +18,7 @@ from certwright.acme.protocol.messages import Action
 from certwright.acme.ratelimits.published import CaLimits, Limit
 from certwright.controllers.acme.options import AcmeOptions
 from certwright.controllers.cache.shard_members import Shards, shard_of
-from certwright.controllers.manager import Controllers
+from certwright.controllers.manager import ControllerManager
 from certwright.controllers.settings import Settings
 from certwright.diagnosis.limits import read
 from certwright.kit.rate_limit import Rate
@@ -47,7 +47,7 @@ class Replicas:
 
     fake: FakeWorld
     count: int
-    running: dict[int, Controllers] = field(default_factory=dict)
+    running: dict[int, ControllerManager] = field(default_factory=dict)
     cut: set[int] = field(default_factory=set)
     """Replicas whose requests no longer reach the API server."""
 
@@ -63,7 +63,7 @@ class Replicas:
         client = Client(LocalTransport(handle, CONTROLLER), user_agent=f"shard {shard}", clock=clock)
         mine = Shards(frozenset({shard}), self.count) if self.count > 1 else None
         # Without a circuit breaker: here only the CA's limits are to stop an order.
-        made = Controllers(
+        made = ControllerManager(
             client, clock, Inline(), Settings(acme=self.fake._acme(), issuer_attempts_per_hour=0), mine
         )
         self.running[shard] = made
@@ -254,7 +254,7 @@ async def test_each_replica_orders_its_own_and_rests_then(*, restarted: bool) ->
         await world.start_controllers(acme=acme, mine=Shards(frozenset({0}), 2))
         client = Client(LocalTransport(world.recording.handle, CONTROLLER), user_agent="other")
         theirs = Shards(frozenset({1}), 2)
-        other = Controllers(client, world.clock, Inline(), Settings(acme=acme), theirs)
+        other = ControllerManager(client, world.clock, Inline(), Settings(acme=acme), theirs)
         other.start()
         await world.settle()
         names = [f"web-{number}" for number in range(6)]
@@ -284,7 +284,7 @@ async def test_one_replica_probes_and_all_keep_to_the_attempts_and_are_released_
         others = []
         for number in (1, 2):
             client = Client(LocalTransport(world.recording.handle, CONTROLLER), user_agent=f"other-{number}")
-            other = Controllers(
+            other = ControllerManager(
                 client, world.clock, Inline(), Settings(acme=acme), Shards(frozenset({number}), 3)
             )
             other.start()

@@ -233,7 +233,7 @@ class ChallengeReconciler:
         elif (
             (pause := work.pause) is not None
             and now < pause.until
-            and not (pause.is_ours and tools.circuit_gate.is_hurried(challenge, pause.since))
+            and not (pause.is_ours and tools.circuit_gate.ends_pause(challenge, pause.since))
         ):
             # The CA has named the time, or is unavailable: other wake-ups do not change that.
             return Result(wake_at=pause.until)
@@ -450,7 +450,7 @@ class ChallengeReconciler:
             # The CA must not be asked meanwhile.
             work = dataclasses.replace(work, pause=Pause(until, now, is_ours=named is None))
         self._memories.keep(challenge, replace(memory, work=work, failures=memory.failures + 1))
-        self._tools.circuit_gate.troubled(challenge, error, named)
+        self._tools.circuit_gate.record_failure(challenge, error, named)
         challenge = await self._patch(challenge, annotations=problem)
         return await self._hold(challenge, announced, until)
 

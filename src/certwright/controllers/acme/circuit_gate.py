@@ -70,11 +70,11 @@ class CircuitGate:
         hold = self._gate.admit_continuation(applicant) if applicant is not None else None
         return _wait(hold) if hold is not None else None
 
-    def is_hurried(self, waits: Order | Challenge, since: datetime | None) -> bool:
+    def ends_pause(self, waits: Order | Challenge, since: datetime | None) -> bool:
         """Whether a pause of our own, which began at `since`, is cut short: the certificate is wanted
         immediately (`renew`), it is its turn to try the CA, or the CA works again."""
         applicant = self._applicant_of(waits)
-        return applicant is not None and self._gate.is_hurried(applicant, since)
+        return applicant is not None and self._gate.ends_pause(applicant, since)
 
     def placed(self, order: Order) -> None:
         """The CA has taken the order: what follows depends on its names."""
@@ -86,7 +86,7 @@ class CircuitGate:
         if (applicant := self._applicant_of(asked)) is not None:
             self._gate.answered(applicant, is_taken=not isinstance(asked, Order) or bool(asked.status.url))
 
-    def troubled(self, asked: Order | Challenge, error: AcmeError, until: datetime | None) -> None:
+    def record_failure(self, asked: Order | Challenge, error: AcmeError, until: datetime | None) -> None:
         """The CA did not answer, or could not, or refuses the account; `until`: its own Retry-After."""
         cause = Cause.RATE_LIMITED if isinstance(error, Refused) and error.is_limit else Cause.UNAVAILABLE
         is_taken = not isinstance(asked, Order) or bool(asked.status.url)

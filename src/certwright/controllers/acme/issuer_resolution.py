@@ -46,7 +46,7 @@ class _Resolution(msgspec.Struct, frozen=True):
 
 class IssuerResolver:
     """Resolves references to issuers. `registry` has the clients of this process; `dependents` records whose
-    account key was read for which object; `distrust` has an issuer judged again; `signer_of` gives the issuer
+    account key was read for which object; `recheck_issuer` has an issuer judged again; `signer_of` gives the issuer
     that signed for a Certificate.
 
     Each step of each Order and Challenge resolves its issuer here, and a thousand of them share one result.
@@ -59,7 +59,7 @@ class IssuerResolver:
         dependents: Dependents[ObjectKey],
         *,
         registry: Registry,
-        distrust: Callable[[IssuerView], None],
+        recheck_issuer: Callable[[IssuerView], None],
         signer_of: Callable[[Certificate], IssuerReference | None],
         now: Callable[[], datetime],
     ) -> None:
@@ -67,7 +67,7 @@ class IssuerResolver:
         self._secrets = secrets
         self._dependents = dependents
         self._registry = registry
-        self._distrust = distrust
+        self._distrust = recheck_issuer
         self._signer_of = signer_of
         self._now = now
         self._resolutions: Lru[ObjectKey, _Resolution] = Lru(_REMEMBERED)

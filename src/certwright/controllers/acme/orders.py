@@ -54,7 +54,7 @@ from certwright.controllers.acme.provenance import is_of_another_account
 from certwright.controllers.acme.waits import RECURRING, Announced, Pause, Wait, growing
 from certwright.controllers.backoff import LONGEST_OBEYED
 from certwright.controllers.cache.shard_filter import working_on
-from certwright.controllers.requests.members import AskToLeave, Departure
+from certwright.controllers.requests.members import Failover, FindFailover
 from certwright.controllers.toolbox import Toolbox
 from certwright.issuers.contract import IssuerView
 from certwright.kit.outgoing import quote
@@ -91,9 +91,9 @@ class OrderTools(msgspec.Struct, frozen=True, kw_only=True):
     issued the certificate that the Order replaces. `is_proven`: whether the CA has called a
     Challenge valid. `refusal_of`: why an Order must not be acted on (see `provenance.py`). `limited`: the CA
     has refused a new order for now because of a limit; returns whether that concerns orders for other names
-    too. `distrust` has an issuer checked. `downloaded` is called with a certificate before it is stored; it
-    MUST NOT raise, and MUST have a timeout. `asks_to_leave`: whether another member of the set
-    signs instead (see `Members.departure`).
+    too. `recheck_issuer` has an issuer checked. `downloaded` is called with a certificate before it is stored; it
+    MUST NOT raise, and MUST have a timeout. `find_failover`: whether another member of the set
+    signs instead (see `Members.find_failover`).
     """
 
     challenges: OrderChallenges
@@ -106,9 +106,9 @@ class OrderTools(msgspec.Struct, frozen=True, kw_only=True):
     resolve_issuer: Callable[[Order], Awaitable[ResolvedIssuer | Wait]]
     circuit_gate: CircuitGate
     limited: Callable[[Order, ResolvedIssuer, Refused], bool]
-    distrust: Callable[[IssuerView], None]
+    recheck_issuer: Callable[[IssuerView], None]
     downloaded: Callable[[Order, ResolvedIssuer, CertificateFacts], Awaitable[None]]
-    asks_to_leave: AskToLeave
+    find_failover: FindFailover
 
 
 class OrderReconciler:
@@ -169,15 +169,15 @@ class OrderReconciler:
             return outcome if isinstance(outcome, Result) else Result()
         wait = outcome if isinstance(outcome, Wait) else Wait("")
         limited_until = wait.until if wait.is_limit and not wait.is_brief else None
-        leaves = await self._tools.asks_to_leave(order, wait.is_failure, limited_until)
-        if isinstance(leaves, Departure):
-            return await self._leave(order, leaves)
+        failover = await self._tools.find_failover(order, wait.is_failure, limited_until)
+        if isinstance(failover, Failover):
+            return await self._fail_over(order, failover)
         if isinstance(outcome, Wait):
             if outcome.is_final:
                 return await self._fail(order, "errored", outcome.why)
             outcome = await self._wait(order, outcome)
-        is_earlier = leaves is not None and (outcome.wake_at is None or leaves < outcome.wake_at)
-        return Result(wake_at=leaves) if is_earlier else outcome
+        is_earlier = failover is not None and (outcome.wake_at is None or failover < outcome.wake_at)
+        return Result(wake_at=failover) if is_earlier else outcome
 
     async def _step(self, order: Order) -> Result | Wait:
         tools = self._tools
@@ -197,8 +197,8 @@ class OrderReconciler:
         memory = self._memory(order).at_account(client.directory_url + client.kid)
         pause = memory.pause
         if pause is not None and asked_at < pause.until:
-            is_hurried = pause.is_ours and gate.is_hurried(order, pause.since)
-            if not is_hurried:
+            ends_pause = pause.is_ours and gate.ends_pause(order, pause.since)
+            if not ends_pause:
                 self._memories.keep(order, memory)
                 return Result(wake_at=pause.until)
         self._memories.keep(order, replace(memory, pause=None))
@@ -502,7 +502,7 @@ class OrderReconciler:
         if error.reaction is Reaction.ACCOUNT:
             # The issuer's controller finds out whether the account is lost.
             issuer.client.is_lost = True
-            tools.distrust(issuer.view)
+            tools.recheck_issuer(issuer.view)
         if error.reaction in (Reaction.ORDER_FAILS, Reaction.OUR_MISTAKE):
             if refused is None:
                 return await self._fail(order, "errored", str(error))
@@ -540,7 +540,7 @@ class OrderReconciler:
             ),
         )
         if concerns_others:
-            tools.circuit_gate.troubled(order, error, named)
+            tools.circuit_gate.record_failure(order, error, named)
         else:
             tools.circuit_gate.answered(order)
         return Wait(reason, until, names_time=True, is_limit=named is not None, is_failure=True)
@@ -561,10 +561,10 @@ class OrderReconciler:
         why = f"{name} no longer uses {former}, where this order is; another Order takes its place"
         return await self._fail(order, "errored", why, {names.ACME_SUPERSEDED: "true"})
 
-    async def _leave(self, order: Order, departure: Departure) -> Result:
+    async def _fail_over(self, order: Order, failover: Failover) -> Result:
         """End an Order because another member of the set signs; nothing counts as a failure."""
-        marks = {names.ACME_SUPERSEDED: "true", names.MEMBER_NOT_BEFORE: rfc3339(departure.not_before)}
-        return await self._fail(order, "errored", departure.why, marks)
+        marks = {names.ACME_SUPERSEDED: "true", names.MEMBER_NOT_BEFORE: rfc3339(failover.not_before)}
+        return await self._fail(order, "errored", failover.why, marks)
 
     async def _fail(
         self,

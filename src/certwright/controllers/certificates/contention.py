@@ -18,7 +18,7 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from certwright.controllers.backoff import Limits
+from certwright.controllers.backoff import BackoffLimits
 from certwright.controllers.certificates import retry_time as waits
 from certwright.controllers.certificates import rules
 from certwright.controllers.certificates.draft import Draft
@@ -87,7 +87,7 @@ class _History(msgspec.Struct, frozen=True):
 class SecretContention:
     """The step that decides, before `trigger` does, whether this damage has to wait."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: BackoffLimits) -> None:
         self._limits = limits
         self._histories: dict[str, _History] = {}
 

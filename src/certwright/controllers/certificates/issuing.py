@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from certwright.controllers import backoff
-from certwright.controllers.backoff import Limits
+from certwright.controllers.backoff import BackoffLimits
 from certwright.controllers.certificates import desired, keystores, ownership, retry_time, rules, target
 from certwright.controllers.certificates.draft import Blocked, Draft, Rejected
 from certwright.controllers.certificates.effects import CHANGED, Did, Effects
@@ -52,7 +52,7 @@ class Issuing:
 
     def __init__(
         self,
-        limits: Limits,
+        limits: BackoffLimits,
         *,
         owns_secrets: bool = False,
         has_failed_at: Callable[[datetime], bool] = lambda _: False,
@@ -117,7 +117,7 @@ class Issuing:
         )
         record = RetryRecord(failed_at=failed_at, message=failure.message, not_before=why.not_before)
         draft.set_condition(reasons.ISSUING, "False", reason, record.text, now=snapshot.now)
-        failed = snapshot.seeing(draft.certificate)
+        failed = snapshot.with_certificate(draft.certificate)
         if (moment := retry_time.retry_at(failed, self._limits)) is not None:
             if self._has_failed_at(failed_at):
                 uid = snapshot.certificate.metadata.uid

@@ -370,7 +370,7 @@ def decide(deciders: Iterable[Decides], snapshot: Snapshot) -> Draft:
     draft = Draft(snapshot.certificate)
     for step in deciders:
         step.decide(snapshot, draft)
-        snapshot = snapshot.seeing(draft.certificate)
+        snapshot = snapshot.with_certificate(draft.certificate)
     return draft
 
 

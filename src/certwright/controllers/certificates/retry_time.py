@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from msgspec.structs import replace
 
 from certwright.controllers import backoff
-from certwright.controllers.backoff import Limits
+from certwright.controllers.backoff import BackoffLimits
 from certwright.controllers.certificates import rules
 from certwright.controllers.certificates.snapshot import Snapshot
 from certwright.kube.api import conditions
@@ -33,7 +33,7 @@ _ADVICE = {
 }
 
 
-def retry_at(snapshot: Snapshot, limits: Limits) -> datetime | None:
+def retry_at(snapshot: Snapshot, limits: BackoffLimits) -> datetime | None:
     """Before which time no attempt may begin by itself; None: any time.
 
     A changed spec may be the cure, so that it lifts the wait: the request that failed no longer matches.
@@ -58,7 +58,7 @@ def retry_at(snapshot: Snapshot, limits: Limits) -> datetime | None:
         return _announced(backoff.next_attempt(failure, limits), snapshot)
     # Cannot be disabled, because the two writers would continue as fast as an issuer can sign.
     minimum = max(limits.minimum, _SHORTEST_TRUCE)
-    truce = Limits(minimum=minimum, maximum=max(limits.maximum, minimum))
+    truce = BackoffLimits(minimum=minimum, maximum=max(limits.maximum, minimum))
     return backoff.next_attempt(replace(failure, not_after=None), truce)
 
 

@@ -71,7 +71,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, dict=True, eq=False):
     judged: dict[Rule, Verdict | None] = msgspec.field(default_factory=dict)
     plans: list[Plan] = msgspec.field(default_factory=list)
 
-    def seeing(self, certificate: Certificate) -> Snapshot:
+    def with_certificate(self, certificate: Certificate) -> Snapshot:
         """The same snapshot with the Certificate as a step has changed it."""
         if certificate is self.certificate:
             return self

@@ -15,7 +15,7 @@ from datetime import datetime
 import msgspec
 
 from certwright.controllers import backoff
-from certwright.controllers.backoff import Limits
+from certwright.controllers.backoff import BackoffLimits
 from certwright.controllers.certificates import retry_time, rules
 from certwright.controllers.certificates.draft import Draft
 from certwright.controllers.certificates.snapshot import Snapshot
@@ -43,7 +43,7 @@ class Trigger:
     `hold_of` says last whether the issuer may be asked; it enqueues a Certificate that waits for its issuer.
     """
 
-    def __init__(self, limits: Limits, hold_of: HoldOf = lambda _certificate, _now: None) -> None:
+    def __init__(self, limits: BackoffLimits, hold_of: HoldOf = lambda _certificate, _now: None) -> None:
         self._limits = limits
         self._hold_of = hold_of
 
@@ -57,7 +57,7 @@ class Trigger:
                 last_failure_time=corrected.last_failure, failed_issuance_attempts=corrected.failures
             )
             draft.add_event("Warning", "StatusRepaired", corrected.sentence)
-            snapshot = snapshot.seeing(draft.certificate)
+            snapshot = snapshot.with_certificate(draft.certificate)
         verdict = rules.first(rules.TRIGGER_RULES, snapshot)
         retry_at = retry_time.retry_at(snapshot, self._limits)
         is_early = retry_at is not None and snapshot.now < retry_at

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from certwright.controllers.manager import Controllers
+from certwright.controllers.manager import ControllerManager
 from certwright.kit.exposition import family, labels
 from certwright.kube.runtime.lease import Candidate
 from certwright.kube.util.tasks import TaskSet
@@ -26,7 +26,7 @@ class ReplicaMetrics(msgspec.Struct, frozen=True):
 
     name: str
     leads: bool
-    controllers: Controllers | None
+    controllers: ControllerManager | None
     has_conflict: bool = False
 
     def take(self) -> Callable[[], bytes]:
@@ -58,8 +58,8 @@ class Member(ABC):
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._controllers: Controllers | None = None
-        self._ending: Controllers | None = None
+        self._controllers: ControllerManager | None = None
+        self._ending: ControllerManager | None = None
         self._leading = asyncio.Event()
         self._tasks = TaskSet()
 
@@ -116,11 +116,11 @@ class Replica(Member):
     Raises what `make` raises.
     """
 
-    def __init__(self, make: Callable[[], Controllers], candidate: Candidate) -> None:
+    def __init__(self, make: Callable[[], ControllerManager], candidate: Candidate) -> None:
         super().__init__(candidate.name)
         self._make = make
         # Made now, so that invalid options are reported at the start.
-        self._next: Controllers | None = make()
+        self._next: ControllerManager | None = make()
         self._candidate = candidate
 
     @property

@@ -28,7 +28,7 @@ import msgspec
 
 from certwright.controllers.cache.shard_filter import Mine
 from certwright.controllers.cache.shard_members import Shards
-from certwright.controllers.manager import Controllers
+from certwright.controllers.manager import ControllerManager
 from certwright.controllers.replicas.replica import Member, Replica, ReplicaMetrics
 from certwright.kube.api.errors import ApiError, Unreachable
 from certwright.kube.client.rest import Client
@@ -57,7 +57,7 @@ class ShardedReplica(Member):
 
     def __init__(
         self,
-        make: Callable[[Mine], Controllers],
+        make: Callable[[Mine], ControllerManager],
         seats: Sequence[Candidate],
         group: Candidate,
         clock: Clock,
@@ -288,7 +288,7 @@ class ShardedReplica(Member):
         self._watch_over = self._tasks.start(self._end_with(self._controllers), name="controllers")
         self._leading.set()
 
-    async def _end_with(self, controllers: Controllers) -> None:
+    async def _end_with(self, controllers: ControllerManager) -> None:
         """Fail when they fail."""
         raise await controllers.wait_failed()
 
@@ -300,7 +300,7 @@ class ShardedReplica(Member):
         self._working = frozenset()
 
 
-Make = Callable[[Client, Mine | None], Controllers]
+Make = Callable[[Client, Mine | None], ControllerManager]
 """Makes controllers, not started, that use that client and work on `mine` (None: on everything)."""
 
 LEASE_NAME = "cert-manager-controller"
@@ -333,7 +333,7 @@ def beside_a_server(
     clock: Clock,
     make: Make,
     tasks: TaskSet,
-) -> Controllers | Replica | ShardedReplica:
+) -> ControllerManager | Replica | ShardedReplica:
     """Controllers, or a replica of them, that use the server behind `transport` as `settings` allow.
 
     `tasks` gets what runs beside them. Raises `ValueError` for invalid settings.

@@ -66,7 +66,7 @@ _NEW = timedelta(minutes=1)
 _APPROVE_AGAIN = timedelta(minutes=5)
 
 
-class RequestReconciler:
+class CertificateRequestReconciler:
     """Reconciles CertificateRequests: approves them (if `approves`), then has them signed. `secrets_of`
     returns the namespace of an issuer's Secrets."""
 
@@ -158,7 +158,7 @@ class RequestReconciler:
             await self._annotate(request, {names.VENAFI_PICKUP_ID: None})
             return request, Answer(draft, again_at=answer.again_at)
         complete = msgspec.structs.replace(answer.request, metadata=draft.metadata, spec=draft.spec)
-        moments = (answer.again_at, self._members.server_is_left_at(request))
+        moments = (answer.again_at, self._members.leaves_server_at(request))
         again_at = min((moment for moment in moments if moment is not None), default=None)
         return request, msgspec.structs.replace(answer, request=complete, again_at=again_at)
 

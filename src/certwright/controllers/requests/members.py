@@ -30,15 +30,15 @@ from certwright.resources.request import CertificateRequest
 from certwright.resources.retry import parse_moment
 
 
-class Departure(NamedTuple):
+class Failover(NamedTuple):
     """An Order is given up for another member: why, and until when its member is avoided."""
 
     why: str
     not_before: datetime
 
 
-AskToLeave = Callable[[Order, bool, datetime | None], Awaitable[Departure | datetime | None]]
-"""See `Members.departure`."""
+FindFailover = Callable[[Order, bool, datetime | None], Awaitable[Failover | datetime | None]]
+"""See `Members.find_failover`."""
 
 AVOIDED_FOR: Final = timedelta(minutes=1)
 """How long a request is not sent again to a member that failed it."""
@@ -152,7 +152,7 @@ class Members:
             applicant = applicant_of(request, member)
             if not why and self._gate.may_join(applicant):
                 if without is None:
-                    self._leave_former(request, member)
+                    self._leave_former_member(request, member)
                     self._gate.join(applicant)
                 return member
             problems.append(f"{display_name(member)} {why or 'is failing'}")
@@ -176,10 +176,10 @@ class Members:
         meta = msgspec.structs.replace(request.metadata, annotations=kept)
         return msgspec.structs.replace(sent, metadata=meta)
 
-    async def departure(
+    async def find_failover(
         self, order: Order, has_failed: bool, limited_until: datetime | None
-    ) -> Departure | datetime | None:
-        """Whether an Order that waits is given up so that another member signs: a `Departure`; else when to
+    ) -> Failover | datetime | None:
+        """Whether an Order that waits is given up so that another member signs: a `Failover`; else when to
         ask again (None: when something changes).
 
         `has_failed`: its member has just failed it; `limited_until`: the member's rate limits let it wait
@@ -214,9 +214,9 @@ class Members:
         sentence = (
             f'{display_name(member)} {why}; {reference.kind} "{reference.name}" has another member sign'
         )
-        return Departure(sentence, max(limited_until or now, now + AVOIDED_FOR))
+        return Failover(sentence, max(limited_until or now, now + AVOIDED_FOR))
 
-    def server_is_left_at(self, request: CertificateRequest) -> datetime | None:
+    def leaves_server_at(self, request: CertificateRequest) -> datetime | None:
         """When a request that a Venafi server has accepted may go to another member; None: its member works,
         or there is no such request."""
         member = read_member(request.metadata.annotations)
@@ -225,7 +225,7 @@ class Members:
         problem = self.problem_of(member, request.metadata.namespace)
         return problem.since + PATIENCE if problem is not None and problem.since is not None else None
 
-    def _leave_former(self, request: CertificateRequest, member: IssuerReference) -> None:
+    def _leave_former_member(self, request: CertificateRequest, member: IssuerReference) -> None:
         """The request goes to `member`: it does not wait for the one that it was sent to before."""
         former, namespace = read_member(request.metadata.annotations), request.metadata.namespace
         if former is None or former.same_issuer(member):
@@ -243,7 +243,7 @@ class Members:
             if order.metadata.annotations.get(names.ACME_SUPERSEDED) != "true"
         ]
         if names.VENAFI_PICKUP_ID in request.metadata.annotations:
-            recorded, leaves_at = read_member(request.metadata.annotations), self.server_is_left_at(request)
+            recorded, leaves_at = read_member(request.metadata.annotations), self.leaves_server_at(request)
             stays = recorded is not None and (leaves_at is None or leaves_at > self._now())
             has_begun += [recorded] if recorded is not None and stays else []
         return next((member for member in members if any(map(member.same_issuer, has_begun))), None)
