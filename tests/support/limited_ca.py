@@ -17,7 +17,7 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 
 from certwright.acme.ratelimits import published
-from certwright.acme.ratelimits.ledger import Asking, Ledger, WaitUntil
+from certwright.acme.ratelimits.ledger import Ledger, NewOrder, WaitUntil
 from certwright.acme.ratelimits.published import CaLimits, Limit
 from certwright.acme.ratelimits.state import ISSUED, LedgerState, Seen, catch_up, restore, state
 from certwright.kit.rate_limit import Rate
@@ -159,7 +159,7 @@ class _Saved(msgspec.Struct):
 
 @dataclass
 class _Order:
-    asking: Asking
+    new_order: NewOrder
     revision: int = 0
     is_made: bool = False
     url: str = ""
@@ -203,8 +203,8 @@ class Cluster:
     def add(self, *names: str, since: datetime | None = None) -> None:
         """One more certificate to be ordered."""
         uid = f"{self._name}-{len(self.orders):05d}"
-        asking = Asking(uid, self._account, names, since or self._timeline.now)
-        self.orders[uid] = _Order(asking, self._count())
+        new_order = NewOrder(uid, self._account, names, since or self._timeline.now)
+        self.orders[uid] = _Order(new_order, self._count())
         self._wake(uid)
 
     @property
@@ -244,7 +244,7 @@ class Cluster:
         if order.is_made:  # what was ordered before a crash is found in the account's list of orders
             self._make(order)
             return
-        answer = self.ledger.admit(order.asking, self._timeline.now)
+        answer = self.ledger.admit(order.new_order, self._timeline.now)
         self._save_soon()
         if isinstance(answer, WaitUntil):
             self._tell(order, answer.sentence)
@@ -277,7 +277,7 @@ class Cluster:
         if order.is_made:
             return
         try:
-            self._ca.order(self._account, order.asking.identifiers, self._timeline.now)
+            self._ca.order(self._account, order.new_order.identifiers, self._timeline.now)
         except Refusal as refusal:
             text, until = str(refusal), refusal.until
             self._later(self._latency, lambda: self._refuse(order, text, until))
@@ -289,15 +289,15 @@ class Cluster:
         self.refused += 1
         # Retry-After is in whole seconds.
         wait = timedelta(seconds=-(-(until - self._timeline.now) // timedelta(seconds=1)))
-        self.ledger.told(order.asking, text, self._timeline.now + wait, self._timeline.now)
-        self._wake(order.asking.uid)
+        self.ledger.record_refusal(order.new_order, text, self._timeline.now + wait, self._timeline.now)
+        self._wake(order.new_order.uid)
 
     def _make(self, order: _Order) -> None:
         if order.url:
             return
         order.url, order.revision = "made", self._count()
-        self.ledger.admit(order.asking, self._timeline.now)
-        self.ledger.placed(order.asking.uid, self._timeline.now)
+        self.ledger.admit(order.new_order, self._timeline.now)
+        self.ledger.placed(order.new_order.uid, self._timeline.now)
         self._save_soon()
         self._go_on(order)
 
@@ -306,13 +306,13 @@ class Cluster:
         self._later(proof, lambda: self._finish(order))
 
     def _finish(self, order: _Order) -> None:
-        self._ca.issue(self._account, order.asking.identifiers, self._timeline.now)
+        self._ca.issue(self._account, order.new_order.identifiers, self._timeline.now)
         order.end = ISSUED
         self.finished_at = self._timeline.now + self._latency
 
         def seen() -> None:
             order.revision = self._count()
-            self.ledger.issued(order.asking.uid, self._timeline.now)
+            self.ledger.issued(order.new_order.uid, self._timeline.now)
             self._save_soon()
 
         self._later(self._latency, seen)
@@ -341,7 +341,7 @@ class Cluster:
         saved = msgspec.json.decode(self._saved, type=_Saved) if self._saved else _Saved()
         restore(self.ledger, saved.ledger, now)
         seen = [
-            Seen(order.asking, order.revision > saved.revision, bool(order.url), order.end, now, now)
+            Seen(order.new_order, order.revision > saved.revision, bool(order.url), order.end, now, now)
             for order in self.orders.values()
         ]
         catch_up(self.ledger, seen, now)

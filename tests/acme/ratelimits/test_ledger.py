@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from certwright.acme.ratelimits import published
-from certwright.acme.ratelimits.ledger import ADMIT, Asking, Ledger, WaitUntil
+from certwright.acme.ratelimits.ledger import ADMIT, Ledger, NewOrder, WaitUntil
 from certwright.acme.ratelimits.published import PRESETS, CaLimits, Limit
 from certwright.acme.ratelimits.state import ISSUED, LedgerState, Seen, catch_up, restore, state
 from certwright.kit.rate_limit import Rate
@@ -20,9 +20,9 @@ LETS_ENCRYPT = PRESETS["acme-v02.api.letsencrypt.org"]
 ACCOUNT = "https://ca.example/acct/1"
 
 
-def asking(uid: str, *names: str, account: str = ACCOUNT, **rest: Any) -> Asking:
+def new_order(uid: str, *names: str, account: str = ACCOUNT, **rest: Any) -> NewOrder:
     """An order of that uid."""
-    return Asking(uid, account, names or (f"{uid}.example.com",), NOW, **rest)
+    return NewOrder(uid, account, names or (f"{uid}.example.com",), NOW, **rest)
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def ledger(woken: list[str]) -> Ledger:
     return Ledger(LETS_ENCRYPT, woken.append)
 
 
-def issue(ledger: Ledger, order: Asking, now: datetime = NOW) -> None:
+def issue(ledger: Ledger, order: NewOrder, now: datetime = NOW) -> None:
     """Order, and get it at once."""
     assert ledger.admit(order, now) == ADMIT
     ledger.placed(order.uid, now)
@@ -44,32 +44,32 @@ def issue(ledger: Ledger, order: Asking, now: datetime = NOW) -> None:
 
 def test_the_sixth_certificate_for_the_same_names_waits(ledger: Ledger) -> None:
     for i in range(5):
-        issue(ledger, asking(f"o{i}", "a.example.com", "b.example.com"))
-    answer = ledger.admit(asking("o6", "B.example.com", "a.example.com"), NOW)
+        issue(ledger, new_order(f"o{i}", "a.example.com", "b.example.com"))
+    answer = ledger.admit(new_order("o6", "B.example.com", "a.example.com"), NOW)
     assert answer == WaitUntil(
         NOW + timedelta(hours=33.6),
         "Waiting until 2026-01-02T09:36:00Z: Let's Encrypt allows 5 certificates for exactly these names "
         "in 7 days",
     )
-    assert ledger.admit(asking("o7", "a.example.com"), NOW) == ADMIT
+    assert ledger.admit(new_order("o7", "a.example.com"), NOW) == ADMIT
 
 
 def test_an_order_that_replaces_a_certificate_is_exempt_from_everything(ledger: Ledger) -> None:
     for i in range(5):
-        issue(ledger, asking(f"o{i}", "a.example.com"))
+        issue(ledger, new_order(f"o{i}", "a.example.com"))
     for _ in range(5):
         ledger.failed_validation(ACCOUNT, "a.example.com", NOW)
-    assert isinstance(ledger.admit(asking("new", "a.example.com"), NOW), WaitUntil)
-    issue(ledger, asking("renewal", "a.example.com", replaces=True))
+    assert isinstance(ledger.admit(new_order("new", "a.example.com"), NOW), WaitUntil)
+    issue(ledger, new_order("renewal", "a.example.com", replaces=True))
 
 
 def test_the_same_names_again_count_for_their_set_only(ledger: Ledger) -> None:
     for i in range(50):
-        issue(ledger, asking(f"o{i}"))
-    assert isinstance(ledger.admit(asking("new"), NOW), WaitUntil)
+        issue(ledger, new_order(f"o{i}"))
+    assert isinstance(ledger.admit(new_order("new"), NOW), WaitUntil)
     for i in range(4):
-        issue(ledger, asking(f"again{i}", "o1.example.com", renewal=True))
-    answer = ledger.admit(asking("again4", "o1.example.com", renewal=True), NOW)
+        issue(ledger, new_order(f"again{i}", "o1.example.com", renewal=True))
+    answer = ledger.admit(new_order("again4", "o1.example.com", renewal=True), NOW)
     assert isinstance(answer, WaitUntil)
     assert "exactly these names" in answer.sentence
 
@@ -77,12 +77,12 @@ def test_the_same_names_again_count_for_their_set_only(ledger: Ledger) -> None:
 def test_a_name_that_has_failed_five_times_waits_and_others_do_not(ledger: Ledger) -> None:
     for _ in range(5):
         ledger.failed_validation(ACCOUNT, "a.example.com", NOW)
-    answer = ledger.admit(asking("o", "b.example.com", "*.a.example.com"), NOW)
+    answer = ledger.admit(new_order("o", "b.example.com", "*.a.example.com"), NOW)
     assert isinstance(answer, WaitUntil)
     assert answer.moment == NOW + timedelta(minutes=12)
     assert answer.sentence.endswith("allows 5 failed validations of a.example.com in an hour")
-    assert ledger.admit(asking("p", "b.example.com"), NOW) == ADMIT
-    assert ledger.admit(asking("q", "a.example.com", account="https://ca.example/acct/2"), NOW) == ADMIT
+    assert ledger.admit(new_order("p", "b.example.com"), NOW) == ADMIT
+    assert ledger.admit(new_order("q", "a.example.com", account="https://ca.example/acct/2"), NOW) == ADMIT
 
 
 def test_domains_are_shared_by_accounts_and_orders_are_not() -> None:
@@ -93,55 +93,55 @@ def test_domains_are_shared_by_accounts_and_orders_are_not() -> None:
         }
     )
     ledger = Ledger(limits, lambda _uid: None)
-    issue(ledger, asking("a"))
-    assert isinstance(ledger.admit(asking("b", "b.other.com"), NOW), WaitUntil)
-    issue(ledger, asking("c", account="second"))
-    answer = ledger.admit(asking("d", account="third"), NOW)
+    issue(ledger, new_order("a"))
+    assert isinstance(ledger.admit(new_order("b", "b.other.com"), NOW), WaitUntil)
+    issue(ledger, new_order("c", account="second"))
+    answer = ledger.admit(new_order("d", account="third"), NOW)
     assert isinstance(answer, WaitUntil)
     assert "for example.com" in answer.sentence
     for i in range(9):
-        issue(ledger, asking(f"big{i}", f"{i}.big.com", account=f"account{i}"))
+        issue(ledger, new_order(f"big{i}", f"{i}.big.com", account=f"account{i}"))
 
 
 def test_an_order_that_fails_gives_back_its_certificate_but_not_its_order(ledger: Ledger) -> None:
     for i in range(50):
-        assert ledger.admit(asking(f"o{i}"), NOW) == ADMIT
+        assert ledger.admit(new_order(f"o{i}"), NOW) == ADMIT
         ledger.placed(f"o{i}", NOW)
-    assert isinstance(ledger.admit(asking("late"), NOW), WaitUntil)
+    assert isinstance(ledger.admit(new_order("late"), NOW), WaitUntil)
     ledger.failed("o7", NOW)
-    assert ledger.admit(asking("late"), NOW) == ADMIT
+    assert ledger.admit(new_order("late"), NOW) == ADMIT
     kept = state(ledger, NOW).buckets
     assert kept[f"newOrders/{ACCOUNT}"][1] == 1
 
 
 def test_names_that_nobody_proves_do_not_keep_others_for_ever(ledger: Ledger, woken: list[str]) -> None:
     for i in range(50):
-        ledger.admit(asking(f"dead{i}"), NOW)
+        ledger.admit(new_order(f"dead{i}"), NOW)
         ledger.placed(f"dead{i}", NOW)
-    answer = ledger.admit(asking("live"), NOW)
+    answer = ledger.admit(new_order("live"), NOW)
     assert isinstance(answer, WaitUntil)
     assert answer.moment == NOW + HOUR
     woken.clear()
     later = NOW + HOUR + timedelta(minutes=2)
-    assert ledger.admit(asking("live"), later) == ADMIT
+    assert ledger.admit(new_order("live"), later) == ADMIT
     ledger.issued("dead3", later)
-    assert ledger.admit(asking("dead3"), later) == ADMIT
+    assert ledger.admit(new_order("dead3"), later) == ADMIT
 
 
 def test_asking_twice_counts_once(ledger: Ledger) -> None:
-    assert ledger.admit(asking("o"), NOW) == ledger.admit(asking("o"), NOW) == ADMIT
+    assert ledger.admit(new_order("o"), NOW) == ledger.admit(new_order("o"), NOW) == ADMIT
     assert state(ledger, NOW).buckets[f"newOrders/{ACCOUNT}"][1] == 1
 
 
 def test_a_refused_order_is_not_counted_and_the_time_that_was_named_is_kept(ledger: Ledger) -> None:
-    order = asking("o")
+    order = new_order("o")
     assert ledger.admit(order, NOW) == ADMIT
     text = 'too many certificates (50) already issued for "example.com", retry after 2026-01-01 02:00:00 UTC'
-    ledger.told(order, text, None, NOW)
+    ledger.record_refusal(order, text, None, NOW)
     answer = ledger.admit(order, NOW)
     assert isinstance(answer, WaitUntil)
     assert answer.moment == NOW + 2 * HOUR
-    assert ledger.admit(asking("p", "other.org"), NOW) == ADMIT
+    assert ledger.admit(new_order("p", "other.org"), NOW) == ADMIT
     assert ledger.admit(order, NOW + 2 * HOUR) == ADMIT
 
 
@@ -149,9 +149,9 @@ def test_a_refused_order_is_not_counted_and_the_time_that_was_named_is_kept(ledg
     "text", ['too many certificates (50) already issued for "example.com"', "too many new orders", "no"]
 )
 def test_a_time_in_a_refusal_is_obeyed_for_a_week_at_most(ledger: Ledger, text: str) -> None:
-    order = asking("o")
+    order = new_order("o")
     assert ledger.admit(order, NOW) == ADMIT
-    ledger.told(order, f"{text}, retry after 9999-12-31 02:00:00 UTC", None, NOW)
+    ledger.record_refusal(order, f"{text}, retry after 9999-12-31 02:00:00 UTC", None, NOW)
     assert isinstance(ledger.admit(order, NOW), WaitUntil)
     assert ledger.admit(order, NOW + timedelta(days=7)) == ADMIT
 
@@ -172,10 +172,10 @@ def test_accounts_are_counted_by_address(ledger: Ledger) -> None:
 
 def test_a_ca_that_limits_failures_only_has_its_orders_followed() -> None:
     ledger = Ledger(CaLimits(limits={published.FAILURES: Limit(Rate(1, HOUR))}), lambda _uid: None)
-    ledger.admit(asking("o"), NOW)
+    ledger.admit(new_order("o"), NOW)
     assert ledger.is_changed
     ledger.failed_validation(ACCOUNT, "o.example.com", NOW)
-    assert isinstance(ledger.admit(asking("p", "o.example.com"), NOW), WaitUntil)
+    assert isinstance(ledger.admit(new_order("p", "o.example.com"), NOW), WaitUntil)
 
 
 def saved_and_read(ledger: Ledger) -> LedgerState:
@@ -185,30 +185,30 @@ def saved_and_read(ledger: Ledger) -> LedgerState:
 
 def test_orders_that_went_while_nobody_looked_count(ledger: Ledger) -> None:
     for i in range(50):
-        ledger.admit(asking(f"o{i}"), NOW)
+        ledger.admit(new_order(f"o{i}"), NOW)
         ledger.placed(f"o{i}", NOW)
     restored = Ledger(LETS_ENCRYPT, lambda _uid: None)
     restore(restored, saved_and_read(ledger), NOW)
     # Half of them have been issued, the others are gone.
     seen = [
-        Seen(asking(f"o{i}"), is_newer=False, is_placed=True, end=ISSUED, placed_by=NOW, ended_by=NOW)
+        Seen(new_order(f"o{i}"), is_newer=False, is_placed=True, end=ISSUED, placed_by=NOW, ended_by=NOW)
         for i in range(25)
     ]
     catch_up(restored, seen, NOW)
     for i in range(25, 50):
         restored.abandon(f"o{i}", NOW)
-    answer = restored.admit(asking("new"), NOW)
+    answer = restored.admit(new_order("new"), NOW)
     assert isinstance(answer, WaitUntil)
     assert answer.moment == NOW + timedelta(minutes=201.6)
 
 
 def test_what_is_restored_is_what_was_saved(ledger: Ledger) -> None:
     for i in range(7):
-        ledger.admit(asking(f"o{i}", f"{i}.example.com", f"{i}.example.org"), NOW)
+        ledger.admit(new_order(f"o{i}", f"{i}.example.com", f"{i}.example.org"), NOW)
     ledger.placed("o3", NOW)
     ledger.issued("o4", NOW)
-    ledger.told(asking("o5"), "no", NOW + HOUR, NOW)
-    ledger.admit(asking("replaces", replaces=True), NOW)
+    ledger.record_refusal(new_order("o5"), "no", NOW + HOUR, NOW)
+    ledger.admit(new_order("replaces", replaces=True), NOW)
     restored = Ledger(LETS_ENCRYPT, lambda _uid: None)
     restore(restored, saved_and_read(ledger), NOW)
     assert restored.buckets == ledger.buckets
@@ -220,13 +220,13 @@ def test_what_an_earlier_version_reserved_counts_as_used(ledger: Ledger) -> None
     """It wrote down which orders were under way, but not which buckets they were reserved in."""
     text = b'{"buckets": {"certificatesPerDomain/example.com": [0, 50, 0]}, "flights": {"o1": [0, true]}}'
     restore(ledger, msgspec.json.decode(text, type=LedgerState), NOW)
-    assert isinstance(ledger.admit(asking("new"), NOW), WaitUntil)
+    assert isinstance(ledger.admit(new_order("new"), NOW), WaitUntil)
     assert ledger.flights == {}
 
 
 def test_what_cannot_be_read_is_left_out(ledger: Ledger) -> None:
     restore(ledger, LedgerState(buckets={"newOrders/x": ["a"], "newOrders/y": [1]}), NOW)
-    assert ledger.admit(asking("o"), NOW) == ADMIT
+    assert ledger.admit(new_order("o"), NOW) == ADMIT
 
 
 @pytest.mark.parametrize(
@@ -240,12 +240,12 @@ def test_what_cannot_be_read_is_left_out(ledger: Ledger) -> None:
 def test_an_unknown_limit_holds_only_the_names_that_the_refusal_is_about(text: str, waits: list[str]) -> None:
     names = {"a": ("a.example.com",), "b": ("b.example.com",), "c": ("c.example.org",)}
     ledger = Ledger(CaLimits(), lambda _uid: None)
-    order = asking("a", *names["a"])
+    order = new_order("a", *names["a"])
     ledger.admit(order, NOW)
-    ledger.told(order, text, NOW + HOUR, NOW)
+    ledger.record_refusal(order, text, NOW + HOUR, NOW)
     entries = [
         uid
         for uid in names
-        if ledger.admit(asking(f"{uid}2", *names[uid]), NOW + timedelta(minutes=1)) != ADMIT
+        if ledger.admit(new_order(f"{uid}2", *names[uid]), NOW + timedelta(minutes=1)) != ADMIT
     ]
     assert entries == waits

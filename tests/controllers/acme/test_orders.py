@@ -303,7 +303,7 @@ class Driver:
         self, _order: Order, has_failed: bool, limited_until: datetime | None
     ) -> Failover | datetime | None:
         name = "after failure" if has_failed else "at limit" if limited_until is not None else "departure"
-        return cast("Departure | datetime | None", self.given.parts.get(name))
+        return cast("Failover | datetime | None", self.given.parts.get(name))
 
     async def _ensure(self, *_arguments: Any) -> tuple[tuple[Challenge, ...], None]:
         self.log.append("ensure")

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from certwright.acme.ratelimits.ledger import Admit, Asking, WaitUntil
+from certwright.acme.ratelimits.ledger import Admit, NewOrder, WaitUntil
 from certwright.acme.ratelimits.published import CaLimits, Limit
 from certwright.controllers.acme.shared_ledger import SharedLedger, config_map_name
 from certwright.kit.rate_limit import Rate
@@ -54,8 +54,8 @@ def ledger_of(world: World, share: str, *, count: int = 10) -> SharedLedger:
 
 async def reserve(world: World, ledger: SharedLedger, uid: str) -> Admit | WaitUntil:
     now = world.clock.now()
-    asking = Asking(uid, "https://ca.example/acct/1", (f"{uid}.example.org",), now)
-    return await ledger.reserve(lambda state: state.admit(asking, now))
+    new_order = NewOrder(uid, "https://ca.example/acct/1", (f"{uid}.example.org",), now)
+    return await ledger.reserve(lambda state: state.admit(new_order, now))
 
 
 async def saved(world: World) -> dict[str, Any]:

@@ -72,7 +72,7 @@ _DOMAIN: Final = "domain "
 _AT_ORDER: Final = (published.ORDERS, LEARNED)
 
 
-class Asking(msgspec.Struct, frozen=True):
+class NewOrder(msgspec.Struct, frozen=True):
     """An order that requests admission. `uid` is unique for ever; the older order goes first.
 
     `replaces`: the order names the certificate that it replaces (RFC 9773 §5). `renewal`: the CA has
@@ -124,9 +124,9 @@ class Key(NamedTuple):
 
 @dataclass(slots=True)
 class _Waiter:
-    asking: Asking
+    order: NewOrder
     main: Key
-    lines: set[Key] = field(default_factory=set)
+    queues: set[Key] = field(default_factory=set)
 
 
 class WaitingOrders:
@@ -140,13 +140,13 @@ class WaitingOrders:
     def __init__(self, wake: Callable[[str], None]) -> None:
         self._wake = wake
         self._waiters: dict[str, _Waiter] = {}
-        self._lines: dict[Key, list[tuple[int, str]]] = {}
+        self._queues: dict[Key, list[tuple[int, str]]] = {}
 
     def __bool__(self) -> bool:
         return bool(self._waiters)
 
     def __contains__(self, key: Key) -> bool:
-        return key in self._lines
+        return key in self._queues
 
     def has(self, uid: str) -> bool:
         """Whether that order waits."""
@@ -154,48 +154,48 @@ class WaitingOrders:
 
     def lengths(self) -> dict[str, int]:
         """The length of each queue."""
-        return {str(key): len(line) for key, line in self._lines.items()}
+        return {str(key): len(queue) for key, queue in self._queues.items()}
 
     def length(self, key: Key) -> int:
         """The length of that queue."""
-        return len(self._lines.get(key, ()))
+        return len(self._queues.get(key, ()))
 
-    def ahead(self, key: Key, asking: Asking) -> int:
+    def ahead(self, key: Key, order: NewOrder) -> int:
         """The number of orders before that order, or before its place if it is not queued."""
-        line = self._lines.get(key)
-        return bisect_left(line, asking.place) if line else 0
+        queue = self._queues.get(key)
+        return bisect_left(queue, order.place) if queue else 0
 
-    def wait(self, asking: Asking, key: Key, keeps_place: Callable[[Key], bool], *, stands: bool) -> None:
+    def wait(self, order: NewOrder, key: Key, keeps_place: Callable[[Key], bool], *, stands: bool) -> None:
         """Queue the order for `key`. `stands` False: the limit does not free capacity one by one."""
-        waiter = self._waiters.get(asking.uid)
+        waiter = self._waiters.get(order.uid)
         if waiter is None:
-            waiter = self._waiters[asking.uid] = _Waiter(asking, key)
-        waiter.asking, waiter.main = asking, key
-        for other in [line for line in waiter.lines if line != key and not keeps_place(line)]:
-            self._leave_line(waiter, other)
-        if stands and key not in waiter.lines:
-            waiter.lines.add(key)
-            insort(self._lines.setdefault(key, []), asking.place)
+            waiter = self._waiters[order.uid] = _Waiter(order, key)
+        waiter.order, waiter.main = order, key
+        for other in [queue for queue in waiter.queues if queue != key and not keeps_place(queue)]:
+            self._leave_queue(waiter, other)
+        if stands and key not in waiter.queues:
+            waiter.queues.add(key)
+            insort(self._queues.setdefault(key, []), order.place)
 
-    def leave(self, uid: str) -> None:
+    def remove(self, uid: str) -> None:
         """Remove the order from all queues."""
         waiter = self._waiters.pop(uid, None)
         if waiter is not None:
-            for key in list(waiter.lines):
-                self._leave_line(waiter, key)
+            for key in list(waiter.queues):
+                self._leave_queue(waiter, key)
 
-    def _leave_line(self, waiter: _Waiter, key: Key) -> None:
-        line = self._lines[key]
-        del line[bisect_left(line, waiter.asking.place)]
-        waiter.lines.discard(key)
-        if line:
-            self.call(key)
+    def _leave_queue(self, waiter: _Waiter, key: Key) -> None:
+        queue = self._queues[key]
+        del queue[bisect_left(queue, waiter.order.place)]
+        waiter.queues.discard(key)
+        if queue:
+            self.wake_next(key)
         else:
-            del self._lines[key]
+            del self._queues[key]
 
-    def call(self, key: Key) -> None:
+    def wake_next(self, key: Key) -> None:
         """Wake the next order in the queue: capacity may be free, or its turn may come earlier."""
-        for _, uid in self._lines.get(key, ()):
+        for _, uid in self._queues.get(key, ()):
             if self._waiters[uid].main == key:
                 self._wake(uid)
                 return
@@ -293,44 +293,44 @@ class Ledger:
         self.flights: dict[str, Flight] = {}
         self.waiting_elsewhere: Mapping[str, int] = {}
         """The number of orders that wait in other processes, by key."""
-        self.lines = WaitingOrders(wake)
+        self.waiting = WaitingOrders(wake)
         self._lapsed_at = 0
         self._tidied_at = 0
 
     # --- admission ---------------------------------------------------------------------------------------
 
-    def admit(self, asking: Asking, now: datetime) -> Admit | WaitUntil:
+    def admit(self, order: NewOrder, now: datetime) -> Admit | WaitUntil:
         """Decide whether the order may be placed now. Idempotent: an admitted order is counted once."""
         at = micros(now)
         self.sweep(at)
-        flight = self.flights.get(asking.uid)
+        flight = self.flights.get(order.uid)
         if flight is not None and (flight.is_placed or not flight.has_lapsed):
             return ADMIT
-        asked, silent = self.keys_of(asking)
-        free, key = self._free_at(asking, asked, at)
+        asked, silent = self.keys_of(order)
+        free, key = self._free_at(order, asked, at)
         if key is not None:
-            self._wait(asking, key, free - at)
+            self._wait(order, key, free - at)
             return WaitUntil(moment_of(free), self._sentence(key, free))
-        self.lines.leave(asking.uid)
+        self.waiting.remove(order.uid)
         for bucket_key in asked:
             self.bucket(bucket_key).held += 1
         # Only limited buckets count.
-        if asked or silent or self._failure_keys(asking):
-            self.flights[asking.uid] = Flight(at, asked, silent)
+        if asked or silent or self._failure_keys(order):
+            self.flights[order.uid] = Flight(at, asked, silent)
             self.is_changed = True
         return ADMIT
 
-    def limit_of(self, asking: Asking, now: datetime) -> WaitUntil | None:
+    def limit_of(self, order: NewOrder, now: datetime) -> WaitUntil | None:
         """What the order would have to wait for now; changes nothing."""
-        free, key = self._free_at(asking, self.keys_of(asking)[0], micros(now))
+        free, key = self._free_at(order, self.keys_of(order)[0], micros(now))
         return None if key is None else WaitUntil(moment_of(free), self._sentence(key, free))
 
-    def expect(self, asking: Asking, now: datetime) -> None:
+    def expect(self, order: NewOrder, now: datetime) -> None:
         """Queue an order before it requests admission, if it will have to wait."""
         at = micros(now)
-        free, key = self._free_at(asking, self.keys_of(asking)[0], at)
-        if key is not None and asking.uid not in self.flights:
-            self._wait(asking, key, free - at)
+        free, key = self._free_at(order, self.keys_of(order)[0], at)
+        if key is not None and order.uid not in self.flights:
+            self._wait(order, key, free - at)
 
     def admit_account(self, uid: str, now: datetime) -> Admit | WaitUntil:
         """Decide whether a new account may be registered from here; `account_ended` must be called
@@ -352,42 +352,46 @@ class Ledger:
         """Record the end of the attempt: the CA counts the accounts that it has created."""
         self._end(uid, micros(now), is_issued=is_made)
 
-    def keys_of(self, asking: Asking) -> tuple[list[Key], tuple[Key, ...]]:
+    def keys_of(self, order: NewOrder) -> tuple[list[Key], tuple[Key, ...]]:
         """The limiting and the merely counting buckets. In Boulder an order that replaces counts for its
         set."""
         the_set = (
-            [Key(published.SET, set_of(asking.identifiers))] if published.SET in self.limits.limits else []
+            [Key(published.SET, set_of(order.identifiers))] if published.SET in self.limits.limits else []
         )
         limiting: list[Key] = []
         silent: tuple[Key, ...] = ()
-        if asking.replaces and self.limits.exempts_ari:
+        if order.replaces and self.limits.exempts_ari:
             silent = tuple(the_set)
-        elif asking.renewal and self.limits.exempts_renewals:
+        elif order.renewal and self.limits.exempts_renewals:
             limiting = the_set
         else:
-            limiting = [Key(published.ORDERS, asking.account)]
+            limiting = [Key(published.ORDERS, order.account)]
             if published.DOMAIN in self.limits.limits:
-                limiting += [Key(published.DOMAIN, name) for name in registered_domains(asking.identifiers)]
+                limiting += [Key(published.DOMAIN, name) for name in registered_domains(order.identifiers)]
             limiting += the_set
         # Limits learned from refusals apply to every order.
-        limiting += [Key(LEARNED, asking.account), Key(LEARNED, asking.uid), *self._learned_of_names(asking)]
+        limiting += [
+            Key(LEARNED, order.account),
+            Key(LEARNED, order.uid),
+            *self._learned_of_names(order),
+        ]
         return [key for key in limiting if self.rate(key) is not None], silent
 
-    def _learned_of_names(self, asking: Asking) -> list[Key]:
+    def _learned_of_names(self, order: NewOrder) -> list[Key]:
         """The learned buckets of exactly these names, and of their registered domains."""
         if not any(key.whose.startswith((_SET, _DOMAIN)) for key in self.paces):
             return []
-        domains = [Key(LEARNED, _DOMAIN + domain) for domain in registered_domains(asking.identifiers)]
-        return [Key(LEARNED, _SET + set_of(asking.identifiers)), *domains]
+        domains = [Key(LEARNED, _DOMAIN + domain) for domain in registered_domains(order.identifiers)]
+        return [Key(LEARNED, _SET + set_of(order.identifiers)), *domains]
 
-    def _free_at(self, asking: Asking, asked: Iterable[Key], at: int) -> tuple[int, Key | None]:
+    def _free_at(self, order: NewOrder, asked: Iterable[Key], at: int) -> tuple[int, Key | None]:
         """When capacity is free, and the bucket that lacks it now (None: no bucket does)."""
         free, by = at, None
-        for key in (*asked, *self._failure_keys(asking)):
+        for key in (*asked, *self._failure_keys(order)):
             rate, bucket = self.rate(key), self.buckets.get(key)
             if rate is None or bucket is None:
                 continue
-            ahead = self._ahead(key, asking)
+            ahead = self._ahead(key, order)
             earliest = bucket.free_at(rate, at, ahead)
             if bucket.held and earliest > at + RESERVED_MICROS:
                 # Unused reservations of other orders lapse by then.
@@ -396,25 +400,25 @@ class Ledger:
                 free, by = earliest, key
         return free, by
 
-    def _ahead(self, key: Key, asking: Asking) -> int:
+    def _ahead(self, key: Key, order: NewOrder) -> int:
         """The number of orders ahead of that order. Queues of other processes are about as old as ours, so
         each order here has its share of them ahead of it. The first in the queue has none: it takes any free
         capacity."""
-        ahead, elsewhere = self.lines.ahead(key, asking), self.waiting_elsewhere.get(str(key), 0)
-        return ahead + ahead * elsewhere // (self.lines.length(key) + 1)
+        ahead, elsewhere = self.waiting.ahead(key, order), self.waiting_elsewhere.get(str(key), 0)
+        return ahead + ahead * elsewhere // (self.waiting.length(key) + 1)
 
-    def _failure_keys(self, asking: Asking) -> list[Key]:
-        if published.FAILURES not in self.limits.limits or (asking.replaces and self.limits.exempts_ari):
+    def _failure_keys(self, order: NewOrder) -> list[Key]:
+        if published.FAILURES not in self.limits.limits or (order.replaces and self.limits.exempts_ari):
             return []
-        return [_failure_key(asking.account, name) for name in asking.identifiers]
+        return [_failure_key(order.account, name) for name in order.identifiers]
 
-    def _wait(self, asking: Asking, key: Key, wait: int) -> None:
+    def _wait(self, order: NewOrder, key: Key, wait: int) -> None:
         def keeps_place(other: Key) -> bool:
             rate = self.rate(other)
             return rate is not None and wait < rate.every
 
-        is_new = not self.lines.has(asking.uid)
-        self.lines.wait(asking, key, keeps_place, stands=key.limit != published.FAILURES)
+        is_new = not self.waiting.has(order.uid)
+        self.waiting.wait(order, key, keeps_place, stands=key.limit != published.FAILURES)
         # Other processes need the number of waiting orders.
         self.is_changed = self.is_changed or is_new
 
@@ -450,12 +454,12 @@ class Ledger:
 
     def forget(self, uid: str, now: datetime) -> None:
         """Drop a deleted order. What the CA has counted stays counted."""
-        self.lines.leave(uid)
+        self.waiting.remove(uid)
         self._end(uid, micros(now), is_issued=False)
 
     def abandon(self, uid: str, now: datetime) -> None:
         """Drop a deleted order with an unknown outcome: it counts as issued, because it may have been."""
-        self.lines.leave(uid)
+        self.waiting.remove(uid)
         self._end(uid, micros(now), is_issued=True)
 
     def _end(self, uid: str, at: int, *, is_issued: bool) -> None:
@@ -478,7 +482,7 @@ class Ledger:
         if spent and rate is not None:
             bucket.spend(rate, at)
         self.is_changed = True
-        self.lines.call(key)
+        self.waiting.wake_next(key)
 
     def sweep(self, at: int) -> None:
         """Let old reservations lapse, and drop buckets that are as good as new. Called periodically."""
@@ -490,12 +494,12 @@ class Ledger:
                 flight.has_lapsed = True
                 for key in flight.held:
                     self.bucket(key).held = max(0, self.bucket(key).held - 1)
-                    self.lines.call(key)
+                    self.waiting.wake_next(key)
         if at - self._tidied_at >= _TIDY_EVERY:
             self._tidied_at = at
             for key, bucket in list(self.buckets.items()):
                 rate = self.rate(key)
-                if key not in self.lines and (rate is None or bucket.is_idle(rate, at)):
+                if key not in self.waiting and (rate is None or bucket.is_idle(rate, at)):
                     del self.buckets[key]
                     self.paces.pop(key, None)
 
@@ -508,13 +512,13 @@ class Ledger:
             self.bucket(key).spend(rate, micros(now))
             self.is_changed = True
 
-    def told(self, asking: Asking, text: str, retry_after: datetime | None, now: datetime) -> bool:
+    def record_refusal(self, order: NewOrder, text: str, retry_after: datetime | None, now: datetime) -> bool:
         """Record that the CA has refused a new order with this text because of a limit: the CA knows better.
 
         The order must request admission again. Returns whether the limit concerns other names too.
         """
         at = micros(now)
-        flight = self.flights.pop(asking.uid, None)
+        flight = self.flights.pop(order.uid, None)
         if flight is not None:
             for key in list(flight.held):
                 self._settle(flight, key, at, spent=False)
@@ -522,9 +526,9 @@ class Ledger:
         if until is not None:
             # No published limit has a longer window, and no text may close a bucket for good.
             until = min(until, now + _LONGEST_NAMED)
-        meant = self._meant(asking, text)
+        meant = self._meant(order, text)
         if meant is None or meant.limit == LEARNED:
-            self._learn(asking, meant or Key(LEARNED, asking.account), until, now)
+            self._learn(order, meant or Key(LEARNED, order.account), until, now)
         else:
             rate = self.rate(meant)
             assert rate is not None
@@ -532,7 +536,7 @@ class Ledger:
         self.is_changed = True
         return meant is None or meant.limit == published.ORDERS
 
-    def _meant(self, asking: Asking, text: str) -> Key | None:
+    def _meant(self, order: NewOrder, text: str) -> Key | None:
         """The bucket that the refusal is about: a known one, or a learned one for the names in the refusal;
         None if it may concern all orders of the account."""
         limit = limit_named(text)
@@ -540,21 +544,21 @@ class Ledger:
         if limit is None or limit == published.ACCOUNTS or (limit == published.ORDERS and not is_ours):
             return None
         if limit == published.ORDERS:
-            return Key(limit, asking.account)
+            return Key(limit, order.account)
         if limit == published.SET:
-            names_set = set_of(asking.identifiers)
+            names_set = set_of(order.identifiers)
             return Key(limit, names_set) if is_ours else Key(LEARNED, _SET + names_set)
         named = names_in(text)
         if limit == published.FAILURES and not is_ours:
-            return Key(LEARNED, _SET + set_of(asking.identifiers))
+            return Key(LEARNED, _SET + set_of(order.identifiers))
         if limit == published.FAILURES:
-            names = [name for name in asking.identifiers if name.lower().removeprefix("*.") in named]
-            return _failure_key(asking.account, (names or list(asking.identifiers))[0])
-        domains = registered_domains(asking.identifiers)
+            names = [name for name in order.identifiers if name.lower().removeprefix("*.") in named]
+            return _failure_key(order.account, (names or list(order.identifiers))[0])
+        domains = registered_domains(order.identifiers)
         domain = next((registered for registered in domains if registered in named), domains[0])
         return Key(limit, domain) if is_ours else Key(LEARNED, _DOMAIN + domain)
 
-    def _learn(self, asking: Asking, key: Key, until: datetime | None, now: datetime) -> None:
+    def _learn(self, order: NewOrder, key: Key, until: datetime | None, now: datetime) -> None:
         """A limit that we know nothing of: this order waits as long as the CA says, the others that `key`
         concerns at most an hour; then they go one by one, more slowly each time the CA refuses."""
         current, pace = self.paces.get(key), _FIRST_PACE
@@ -564,7 +568,7 @@ class Ledger:
             pace = current.window if is_same else min(current.window * 2, _SLOWEST_PACE)
         self._close_learned(key, pace, min(until or now + pace, now + _LONGEST_UNKNOWN), now)
         if until is not None and until > now + _LONGEST_UNKNOWN:
-            self._close_learned(Key(LEARNED, asking.uid), _FIRST_PACE, until, now)
+            self._close_learned(Key(LEARNED, order.uid), _FIRST_PACE, until, now)
 
     def _close_learned(self, key: Key, pace: timedelta, until: datetime, now: datetime) -> None:
         rate = self.paces[key] = Rate(1, pace)

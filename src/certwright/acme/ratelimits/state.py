@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from certwright.acme.ratelimits.ledger import RESERVED_MICROS, Asking, Flight, Key, Ledger
+from certwright.acme.ratelimits.ledger import RESERVED_MICROS, Flight, Key, Ledger, NewOrder
 from certwright.kit.rate_limit import Bucket, Rate, micros
 
 _LONGEST_PACE_S: Final = 7 * 86_400
@@ -65,7 +65,7 @@ def state(ledger: Ledger, now: datetime) -> LedgerState:
         paces={str(key): rate.window // timedelta(seconds=1) for key, rate in ledger.paces.items()},
         keys=[str(key) for key in positions],
         flights=flights,
-        waiting=ledger.lines.lengths(),
+        waiting=ledger.waiting.lengths(),
     )
 
 
@@ -130,7 +130,7 @@ class Seen(msgspec.Struct, frozen=True):
     """An order as it is in the API. `is_newer`: it changed after the state was saved. `end` is empty while
     it is open. `placed_by` and `ended_by` are upper bounds of those moments: the later, the safer."""
 
-    asking: Asking
+    new_order: NewOrder
     is_newer: bool
     is_placed: bool
     end: str
@@ -140,12 +140,12 @@ class Seen(msgspec.Struct, frozen=True):
 
 def catch_up(ledger: Ledger, orders: Iterable[Seen], now: datetime) -> None:
     """Count in a restored ledger the outcome of these orders since it was saved."""
-    open_ones: list[Asking] = []
+    open_ones: list[NewOrder] = []
     for order in sorted(orders, key=lambda seen: (seen.placed_by, seen.ended_by)):
-        uid = order.asking.uid
+        uid = order.new_order.uid
         if uid not in ledger.flights:
             if not order.is_placed and not order.end:
-                open_ones.append(order.asking)
+                open_ones.append(order.new_order)
             if not order.is_placed or not order.is_newer:
                 continue
             _reserve(ledger, order, now)
@@ -155,18 +155,18 @@ def catch_up(ledger: Ledger, orders: Iterable[Seen], now: datetime) -> None:
             ledger.issued(uid, order.ended_by)
         elif order.end:
             ledger.failed(uid, order.ended_by)
-    for asking in sorted(open_ones, key=lambda asking: asking.place):
-        ledger.expect(asking, now)
+    for new_order in sorted(open_ones, key=lambda new_order: new_order.place):
+        ledger.expect(new_order, now)
 
 
 def _reserve(ledger: Ledger, order: Seen, now: datetime) -> None:
     """Reserve for an order that another program placed, or whose reservation was not saved."""
-    asked, silent = ledger.keys_of(order.asking)
+    asked, silent = ledger.keys_of(order.new_order)
     if not asked and not silent:
         return
     at = micros(order.placed_by)
     flight = Flight(at, asked, silent, has_lapsed=micros(now) - at > RESERVED_MICROS)
     for key in asked:
         ledger.bucket(key).held += not flight.has_lapsed
-    ledger.flights[order.asking.uid] = flight
+    ledger.flights[order.new_order.uid] = flight
     ledger.is_changed = True

@@ -45,9 +45,9 @@ class _Resolution(msgspec.Struct, frozen=True):
 
 
 class IssuerResolver:
-    """Resolves references to issuers. `registry` has the clients of this process; `dependents` records whose
-    account key was read for which object; `recheck_issuer` has an issuer judged again; `signer_of` gives the issuer
-    that signed for a Certificate.
+    """Resolves references to issuers. `registry` has the ACME clients of this process. `dependents` records
+    which object depends on which account key. `recheck_issuer` enqueues an issuer to be checked again.
+    `signer_of` returns the issuer that signed for a Certificate.
 
     Each step of each Order and Challenge resolves its issuer here, and a thousand of them share one result.
     """

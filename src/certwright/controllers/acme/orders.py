@@ -91,9 +91,9 @@ class OrderTools(msgspec.Struct, frozen=True, kw_only=True):
     issued the certificate that the Order replaces. `is_proven`: whether the CA has called a
     Challenge valid. `refusal_of`: why an Order must not be acted on (see `provenance.py`). `limited`: the CA
     has refused a new order for now because of a limit; returns whether that concerns orders for other names
-    too. `recheck_issuer` has an issuer checked. `downloaded` is called with a certificate before it is stored; it
-    MUST NOT raise, and MUST have a timeout. `find_failover`: whether another member of the set
-    signs instead (see `Members.find_failover`).
+    too. `recheck_issuer` enqueues an issuer to be checked again. `downloaded` is called with a certificate
+    before it is stored; it MUST NOT raise, and MUST have a timeout. `find_failover`: whether another member
+    of the set signs instead (see `Members.find_failover`).
     """
 
     challenges: OrderChallenges

@@ -21,7 +21,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from certwright.acme.ratelimits import published
-from certwright.acme.ratelimits.ledger import RESERVED_FOR, Asking, Ledger, WaitUntil
+from certwright.acme.ratelimits.ledger import RESERVED_FOR, Ledger, NewOrder, WaitUntil
 from certwright.acme.ratelimits.published import Chosen
 from certwright.acme.ratelimits.state import FAILED, ISSUED, Seen, catch_up
 from certwright.controllers.acme.clients import ResolvedIssuer
@@ -135,13 +135,13 @@ class RateLimits:
     async def admit(self, order: Order, issuer: ResolvedIssuer, replaces: bool) -> Wait | None:
         """Whether the CA's limits allow a new order now; a `Wait` until they do. Raises `Unreachable`."""
         book = await self._book(issuer.spec.server)
-        asking = self._asking(order, issuer.client.kid, replaces=replaces)
-        self._know(book, order, asking.account)
+        new_order = self._asking(order, issuer.client.kid, replaces=replaces)
+        self._know(book, order, new_order.account)
         now = self._clock.now()
         if book.tidied_at is None or now - book.tidied_at > _TIDY_EVERY:
             self._abandon_deleted(book, RESERVED_FOR)
         # A reservation is written before the CA receives the order, because a crash would lose it otherwise.
-        answer = await book.shared.reserve(lambda ledger: ledger.admit(asking, now))
+        answer = await book.shared.reserve(lambda ledger: ledger.admit(new_order, now))
         if not isinstance(answer, WaitUntil):
             return None
         self._save_later(book)
@@ -153,8 +153,8 @@ class RateLimits:
         book = self._books.get(issuer.spec.server)
         if book is None or not book.is_loaded:
             return None
-        asking = self._asking(order, issuer.client.kid, replaces=replaces)
-        answer = book.shared.ledger.limit_of(asking, self._clock.now())
+        new_order = self._asking(order, issuer.client.kid, replaces=replaces)
+        answer = book.shared.ledger.limit_of(new_order, self._clock.now())
         return _wait(answer) if answer is not None else None
 
     def limited(self, order: Order, issuer: ResolvedIssuer, error: Refused) -> bool:
@@ -163,13 +163,13 @@ class RateLimits:
         book = self._books.get(issuer.spec.server)
         if book is None or not book.is_loaded:
             return True
-        asking = self._asking(order, issuer.client.kid, replaces=bool(order.spec.replaces))
+        new_order = self._asking(order, issuer.client.kid, replaces=bool(order.spec.replaces))
         text, until, now = str(error), error.retry_after, self._clock.now()
         concerns_others = True
 
         def record(ledger: Ledger) -> None:
             nonlocal concerns_others
-            concerns_others = ledger.told(asking, text, until, now)
+            concerns_others = ledger.record_refusal(new_order, text, until, now)
 
         book.shared.change(record)
         _log.warning("%s has refused an order because of a limit: %s", book.shared.server, error)
@@ -233,10 +233,10 @@ class RateLimits:
 
     # --- what an Order uses of the limits -------------------------------------------------------------------
 
-    def _asking(self, order: Order, account: str, *, replaces: bool) -> Asking:
+    def _asking(self, order: Order, account: str, *, replaces: bool) -> NewOrder:
         """What the Order asks for. `replaces`: it names the certificate that it replaces."""
         meta = order.metadata
-        return Asking(
+        return NewOrder(
             uid=meta.uid,
             account=account,
             identifiers=_identifiers(order.spec),
@@ -274,8 +274,8 @@ class RateLimits:
         elif status.is_final:
             by = status.failure_time or now
         end = ISSUED if status.state == "valid" else FAILED if status.is_final else ""
-        asking = self._asking(order, account, replaces=bool(order.spec.replaces))
-        return Seen(asking, is_newer, bool(status.url), end, by, by)
+        new_order = self._asking(order, account, replaces=bool(order.spec.replaces))
+        return Seen(new_order, is_newer, bool(status.url), end, by, by)
 
     # --- loading ------------------------------------------------------------------------------------------
 
@@ -392,7 +392,7 @@ class RateLimits:
 
     async def _poll(self, book: _Book) -> None:
         """Poll while Orders wait, because another shard may release what it has reserved."""
-        while book.shared.ledger.lines:
+        while book.shared.ledger.waiting:
             await self._clock.sleep(_POLL_EVERY_S)
             with suppress(Unreachable):
                 await book.shared.refresh(_FRESH_S)

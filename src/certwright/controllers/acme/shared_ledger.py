@@ -196,7 +196,7 @@ class SharedLedger:
             operation(self.ledger)
         self._is_new = False
         for key in changed:
-            self.ledger.lines.call(key)
+            self.ledger.waiting.wake_next(key)
         return True
 
     def _others(self) -> list[Share]:
