@@ -118,7 +118,7 @@ UNREAD = msgspec.structs.replace(PENDING, authorizations=(ACMEAuthorization(url=
 PLACEMENT = {"url": PENDING.url, "finalize_url": PENDING.finalize_url, "state": "pending"}
 GONE = "the server calls the order invalid: a.example.org is expired"
 SUPERSEDED = {names.ACME_SUPERSEDED: "true"}
-DEPARTURE = Failover("another member signs", NOW + MINUTE)
+FAILOVER = Failover("another member signs", NOW + MINUTE)
 LEFT = {names.ACME_SUPERSEDED: "true", names.MEMBER_NOT_BEFORE: "2026-11-23T12:01:00Z"}
 
 
@@ -235,7 +235,7 @@ class Driver:
             limited=self._part("limited", True),
             recheck_issuer=self._part("distrust"),
             downloaded=self._later(""),
-            find_failover=self._asks_to_leave,
+            find_failover=self._find_failover,
         )
         informer = SimpleNamespace(cache=SimpleNamespace(get=lambda _key: self.order), put=self._put)
         toolbox = Toolbox(
@@ -299,10 +299,10 @@ class Driver:
         self.log.append("admit replacement" if replaces else "admit")
         return cast("Wait | None", self._answer(self.given.parts, "admit"))
 
-    async def _asks_to_leave(
+    async def _find_failover(
         self, _order: Order, has_failed: bool, limited_until: datetime | None
     ) -> Failover | datetime | None:
-        name = "after failure" if has_failed else "at limit" if limited_until is not None else "departure"
+        name = "after failure" if has_failed else "at limit" if limited_until is not None else "failover"
         return cast("Failover | datetime | None", self.given.parts.get(name))
 
     async def _ensure(self, *_arguments: Any) -> tuple[tuple[Challenge, ...], None]:
@@ -366,7 +366,7 @@ CASES: dict[str, tuple[Given, Did]] = {
     "one that has failed keeps its Challenges": (Given(OrderStatus(state="errored")), Did()),
     "one that is valid needs no Challenges": (Given(OrderStatus(state="valid")), Did("delete")),
     "another member of the set signs": (
-        Given(parts={"issuer": Wait("not ready"), "departure": DEPARTURE}),
+        Given(parts={"issuer": Wait("not ready"), "failover": FAILOVER}),
         fails("", "errored", "another member signs", LEFT),
     ),
     "one that repeats no request waits": (
@@ -791,7 +791,7 @@ CASES: dict[str, tuple[Given, Did]] = {
         }.items()
     },
     "after a failure, another member of the set signs": (
-        Given(ca={"new_order": LIMIT}, parts={"after failure": DEPARTURE}),
+        Given(ca={"new_order": LIMIT}, parts={"after failure": FAILOVER}),
         fails(
             "admit new_order limited annotate troubled",
             "errored",
@@ -801,15 +801,15 @@ CASES: dict[str, tuple[Given, Did]] = {
     ),
     # Another member of the set.
     "another member signs while the limits of this one let it wait": (
-        Given(parts={"admit": Wait("limit", NOW + HOUR, is_limit=True), "at limit": DEPARTURE}),
+        Given(parts={"admit": Wait("limit", NOW + HOUR, is_limit=True), "at limit": FAILOVER}),
         fails("admit", "errored", "another member signs", LEFT),
     ),
     "a wait for its own names is no reason to leave": (
-        Given(parts={"admit": Wait("DNS", NOW + HOUR, names_time=True), "at limit": DEPARTURE}),
+        Given(parts={"admit": Wait("DNS", NOW + HOUR, names_time=True), "at limit": FAILOVER}),
         Did("admit write", {"reason": "DNS"}, memory(announced=Announced("DNS")), NOW + HOUR),
     ),
-    "it is asked again when the patience with its member ends": (
-        placed(find_failover=NOW + MINUTE),
+    "it is asked again when it may leave its member": (
+        placed(failover=NOW + MINUTE),
         Did("ensure write", PROVES, memory(Placed(), announced=PROOF), NOW + MINUTE),
     ),
 }
