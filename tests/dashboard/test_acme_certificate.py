@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator
 from datetime import timedelta
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
 from certwright.acme.protocol.messages import Action
 from certwright.app.dashboard import revoke
+from certwright.diagnosis import related
 from certwright.kube.api.core import SECRETS
+from certwright.kube.client.listing import PAGE as PAGE_OF_A_LIST
 from certwright.pki.certificates import read_certificate
+from certwright.resources.table import ORDERS
 from controllers.acme.fake_world import FakeWorld, fake_world
 from support.acme_world import acme_world
 from support.pebble import Pebble, running_pebble
@@ -37,9 +40,29 @@ async def fake() -> AsyncIterator[FakeWorld]:
         yield made
 
 
+def of_another_order(name: str) -> dict[str, Any]:
+    """A challenge that the controllers leave alone."""
+    owner = {"apiVersion": ORDERS.api_version, "kind": "Order", "name": "other", "uid": "other"}
+    spec = {
+        "url": "https://ca.example/1",
+        "authorizationURL": "https://ca.example/2",
+        "dnsName": "other.example.org",
+        "type": "HTTP-01",
+        "token": "token",
+        "key": "key",
+        "solver": {"http01": {"ingress": {}}},
+        "issuerRef": {"name": "of-others", "group": "others.example"},
+    }
+    meta = {"name": name, "namespace": "default", "ownerReferences": [owner]}
+    return {"metadata": meta, "spec": spec}
+
+
 async def test_the_chain_follows_an_issuance_without_a_list_of_orders(fake: FakeWorld) -> None:
     admin = await visitor(fake.world)
     fake.ca.slow.add("a.example.org")
+    for number in range(PAGE_OF_A_LIST):
+        # Before those of the order in a list, which is in the order of names.
+        await fake.world.client.create(related.CHALLENGES, of_another_order(f"a{number}"))
     await fake.issue("web", "a.example.org", "b.example.org", after=timedelta(minutes=1))
     pending = await admin.get(PAGE)
     expected = (

@@ -60,8 +60,8 @@ async def around(
     """Fetch everything that the diagnosis of `certificate` needs. What the user may not read is `hidden`: of
     the issuer, the Secret (which the role `view` cannot read), the request and its order.
 
-    `most`: how many objects of a list are read; 0: all. With `order_names` the order is read by its name.
-    Raises `ApiError`."""
+    `most`: about how many objects of a list are read; 0: all. With `order_names` the order is read by its
+    name. Raises `ApiError`."""
     namespace = certificate["metadata"]["namespace"]
     secret_name = (certificate.get("spec") or {}).get("secretName", "")
     ref = issuer_ref(certificate)
@@ -88,21 +88,29 @@ async def around(
         return context
     try:
         order = await _order(client, request, issuer, most, order_names)
-        if order is None or (order.get("status") or {}).get("state") == "valid":
-            # Its challenges have been deleted.
+        status = (order or {}).get("status") or {}
+        open_ones = [one for one in status.get("authorizations") or () if one.get("initialState") != "valid"]
+        if order is None or not open_ones or status.get("state") == "valid":
+            # There are no challenges yet, or they have been deleted.
             return replace(context, order=order)
-        challenges = await _listed(client, CHALLENGES, namespace, most)
+        challenges = await _owned(client, CHALLENGES, order, most, enough=len(open_ones))
     except errors.Forbidden:
         return replace(context, hidden=(*hidden, "order"))
-    own = [challenge for challenge in challenges if _belongs(challenge, order)]
-    return replace(context, order=order, challenges=tuple(own))
+    return replace(context, order=order, challenges=tuple(challenges))
 
 
-async def _listed(client: Client, kind: Kind[Json], namespace: str, most: int) -> list[Json]:
-    if not most:
-        return (await client.list(kind, namespace)).items
-    page = await client.list_page(kind, namespace, limit=most)
-    return [decode_item(kind, raw) for raw in page.items]
+async def _owned(client: Client, kind: Kind[Json], owner: Json, most: int, *, enough: int = 0) -> list[Json]:
+    """The objects of that kind that `owner` owns: in the list of its namespace, up to the page with the last
+    of `enough` objects (0: that number is not known), or with the `most`th object of the list (0: all)."""
+    # No selector chooses by owner, and names of challenges depend on the account's key.
+    uid, found, read, token = str(owner["metadata"].get("uid", "")).encode(), list[Json](), 0, ""
+    while True:
+        page = await client.list_page(kind, owner["metadata"]["namespace"], continue_token=token)
+        objects = [decode_item(kind, raw) for raw in page.items if uid in bytes(raw)]
+        found += [obj for obj in objects if _belongs(obj, owner)]
+        read, token = read + len(page.items), page.continue_token
+        if not token or (enough and len(found) >= enough) or (most and read >= most):
+            return found
 
 
 async def _request(client: Client, certificate: Json, most: int) -> Json | None:
@@ -111,8 +119,7 @@ async def _request(client: Client, certificate: Json, most: int) -> Json | None:
     named = await requests_by_name(client, certificate, 2)
     if named:
         return named[0]
-    listed = await _listed(client, REQUESTS, certificate["metadata"]["namespace"], most)
-    return current_request(certificate, listed)
+    return current_request(certificate, await _owned(client, REQUESTS, certificate, most))
 
 
 async def requests_by_name(client: Client, certificate: Json, most: int) -> list[Json]:
@@ -147,8 +154,8 @@ async def _order(
             order = await get_or_none(client, ORDERS, name, namespace)
             if order is not None and _belongs(order, request) and not _is_superseded(order):
                 return order
-    orders = await _listed(client, ORDERS, namespace, most)
-    return next((order for order in orders if _belongs(order, request) and not _is_superseded(order)), None)
+    orders = await _owned(client, ORDERS, request, most)
+    return next((order for order in orders if not _is_superseded(order)), None)
 
 
 def of_the_other_kind(ref: Mapping[str, str]) -> dict[str, str]:
