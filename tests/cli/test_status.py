@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from certwright.cli.commands.status import report, store_problem
-from certwright.diagnosis.certificates import Around, diagnose
+from certwright.diagnosis.certificates import RelatedObjects, diagnose
 from certwright.diagnosis.words import parse_time
 from certwright.kube.client.rest import Client
 from certwright.kube.util.http_messages import Response
@@ -58,7 +58,7 @@ APPROVED = {"type": "Approved", "status": "True", "reason": "cert-manager.io", "
 
 def ordered(
     reason: str, *, type: str, presented: bool, processing: bool = False, problem: str = "", breaker: str = ""
-) -> Around:
+) -> RelatedObjects:
     """Its request waits for an Order with one Challenge, whose reason is `reason`; `problem` is the CA's."""
     pending = {"type": "Ready", "status": "False", "reason": "Pending", "message": "Waiting on an order"}
     challenge = {
@@ -66,7 +66,7 @@ def ordered(
         "spec": {"type": type},
         "status": {"presented": presented, "processing": processing, "reason": reason},
     }
-    return Around(
+    return RelatedObjects(
         certificate(NOT_READY, ISSUING),
         GOOD_ISSUER | {"metadata": {"annotations": {CIRCUIT_BREAKER: breaker}}},
         request(APPROVED, pending),
@@ -75,9 +75,9 @@ def ordered(
     )
 
 
-def waiting(issuer: Json | None = None, request: Json | None = None, **others: Any) -> Around:
+def waiting(issuer: Json | None = None, request: Json | None = None, **others: Any) -> RelatedObjects:
     """A Certificate that is being issued."""
-    return Around(certificate(NOT_READY, ISSUING), issuer, request, **others)
+    return RelatedObjects(certificate(NOT_READY, ISSUING), issuer, request, **others)
 
 
 FAILED = {**ISSUING, "status": "False", "reason": "Failed"}
@@ -88,18 +88,18 @@ def ready(**status: Any) -> Json:
     return certificate(READY, notAfter="2026-04-01T00:00:00Z", renewalTime="2026-03-02T00:00:00Z", **status)
 
 
-STORIES: dict[str, tuple[Around, str]] = {
+STORIES: dict[str, tuple[RelatedObjects, str]] = {
     "ready": (
-        Around(ready(), GOOD_ISSUER),
+        RelatedObjects(ready(), GOOD_ISSUER),
         "ready, valid until 2026-04-01 00:00 UTC (in 90 days), "
         "and renews on 2026-03-02 00:00 UTC (in 60 days)",
     ),
     "renewal switched off": (
-        Around(certificate(READY, notAfter="2026-04-01T00:00:00Z"), GOOD_ISSUER),
+        RelatedObjects(certificate(READY, notAfter="2026-04-01T00:00:00Z"), GOOD_ISSUER),
         "ready, valid until 2026-04-01 00:00 UTC (in 90 days), and is not renewed automatically",
     ),
     "a CA whose renewal replaces its key": (
-        Around(
+        RelatedObjects(
             certificate(
                 READY,
                 {"type": "CAKeyReplacement", "status": "True", "reason": "ReplacesRootKey"},
@@ -114,7 +114,7 @@ STORIES: dict[str, tuple[Around, str]] = {
         "key, or have clients install the new CA",
     ),
     "nobody at work": (
-        Around(certificate(), GOOD_ISSUER),
+        RelatedObjects(certificate(), GOOD_ISSUER),
         "not processed by any controller yet; if this lasts, check that the controllers run "
         "(`certwright serve` without `--controllers ''`)",
     ),
@@ -133,11 +133,11 @@ STORIES: dict[str, tuple[Around, str]] = {
     ),
     "key": (waiting(GOOD_ISSUER), "the private key is being created (Secret does not exist)"),
     "request": (
-        Around(certificate(NOT_READY, ISSUING, nextPrivateKeySecretName="k"), GOOD_ISSUER),
+        RelatedObjects(certificate(NOT_READY, ISSUING, nextPrivateKeySecretName="k"), GOOD_ISSUER),
         "the request is being created (Secret does not exist)",
     ),
     "the request of the last revision does not count": (
-        Around(
+        RelatedObjects(
             certificate(NOT_READY, ISSUING, nextPrivateKeySecretName="k", revision=1), GOOD_ISSUER, request()
         ),
         "the request is being created (Secret does not exist)",
@@ -171,7 +171,7 @@ STORIES: dict[str, tuple[Around, str]] = {
         "name exists: set spec.issuerRef.kind to its kind; issuance then continues automatically",
     ),
     "issuer without its Secret": (
-        Around(
+        RelatedObjects(
             certificate(NOT_READY, ISSUING)
             | {"spec": {"issuerRef": {"name": "ca", "kind": "ClusterIssuer"}}},
             {"status": {"conditions": [NOT_READY | {"reason": "ErrGetKeyPair", "message": "no Secret ca"}]}},
@@ -210,13 +210,13 @@ STORIES: dict[str, tuple[Around, str]] = {
         "order web-1-2 is in progress at the ACME server",
     ),
     "failed": (
-        Around(certificate(NOT_READY, {**FAILED, "message": "CA said no."}, **TWICE), GOOD_ISSUER),
+        RelatedObjects(certificate(NOT_READY, {**FAILED, "message": "CA said no."}, **TWICE), GOOD_ISSUER),
         "issuance failed (2 attempts, the last 1 hour ago): CA said no; the next attempt is at "
         "2026-01-01 01:00 UTC (in 1 hour); correct the cause, then `certwright renew web -n shop` retries "
         "immediately",
     ),
     "failed, as our controllers tell it": (
-        Around(
+        RelatedObjects(
             recorded(
                 RetryRecord(message="CA said no.", next_attempt=NOW + timedelta(hours=1)),
                 {**FAILED, "message": "for people"},
@@ -229,7 +229,7 @@ STORIES: dict[str, tuple[Around, str]] = {
         "immediately",
     ),
     "failed, and told when the next attempt follows": (
-        Around(
+        RelatedObjects(
             recorded(
                 RetryRecord(
                     message="CA said no", next_attempt=NOW + timedelta(days=1), advice="ask for less"
@@ -243,7 +243,7 @@ STORIES: dict[str, tuple[Around, str]] = {
         "the next attempt is at 2026-01-02 00:00 UTC (in 1 day); ask for less",
     ),
     "spares its issuer": (
-        Around(
+        RelatedObjects(
             recorded(
                 RetryRecord(advice="it is out", next_attempt=NOW + timedelta(hours=1), waits_for_issuer=True),
                 {**FAILED, "reason": "IssuerUnavailable", "message": "for people"},
@@ -253,41 +253,41 @@ STORIES: dict[str, tuple[Around, str]] = {
         "waiting for Issuer ca: it is out; the next attempt is at 2026-01-01 01:00 UTC (in 1 hour)",
     ),
     "not ready": (
-        Around(certificate(NOT_READY), GOOD_ISSUER),
+        RelatedObjects(certificate(NOT_READY), GOOD_ISSUER),
         "not ready: Secret does not exist (DoesNotExist)",
     ),
 }
 
 
-@pytest.mark.parametrize(("around", "text"), STORIES.values(), ids=STORIES)
-def test_the_story_names_the_cause_and_what_to_do(around: Around, text: str) -> None:
-    assert str(diagnose(around, NOW)) == text
+@pytest.mark.parametrize(("objects", "text"), STORIES.values(), ids=STORIES)
+def test_the_story_names_the_cause_and_what_to_do(objects: RelatedObjects, text: str) -> None:
+    assert str(diagnose(objects, NOW)) == text
 
 
 def test_a_ready_certificate_that_is_renewed_is_still_ready() -> None:
     obj = ready()
     obj["status"]["conditions"].append(ISSUING)
-    story = diagnose(Around(obj, GOOD_ISSUER), NOW)
+    story = diagnose(RelatedObjects(obj, GOOD_ISSUER), NOW)
     assert story.ready
     assert "being re-issued: the private key is being created" in story.cause
 
 
 def test_a_failed_renewal_is_told_of_a_certificate_that_still_holds() -> None:
     obj = ready(lastFailureTime="2025-12-31T23:59:00Z")
-    story = diagnose(Around(obj, GOOD_ISSUER), NOW)
+    story = diagnose(RelatedObjects(obj, GOOD_ISSUER), NOW)
     assert story.ready
     assert "but issuance failed (1 attempt" in story.cause
 
 
 def test_a_certificate_that_is_overdue_says_so() -> None:
-    story = diagnose(Around(ready(), GOOD_ISSUER), datetime(2026, 3, 3, tzinfo=UTC))
+    story = diagnose(RelatedObjects(ready(), GOOD_ISSUER), datetime(2026, 3, 3, tzinfo=UTC))
     assert "and due for renewal since 2026-03-02 00:00 UTC" in story.cause
 
 
 def test_an_issuer_of_another_program_is_not_said_to_be_missing() -> None:
     obj = certificate(NOT_READY, ISSUING)
     obj["spec"]["issuerRef"] = {"name": "x", "kind": "PCA", "group": "pca.example"}
-    assert "does not exist in" not in str(diagnose(Around(obj, None, request(APPROVED)), NOW))
+    assert "does not exist in" not in str(diagnose(RelatedObjects(obj, None, request(APPROVED)), NOW))
 
 
 def an_object(kind: str, name: str, **rest: Any) -> dict[str, Any]:
@@ -312,13 +312,13 @@ def test_the_order_and_each_challenge_are_shown_with_their_reasons() -> None:
             status={"state": "valid", "reason": "Successfully authorized domain"},
         ),
     )
-    around = Around(
+    objects = RelatedObjects(
         an_object("Certificate", "web", spec={"issuerRef": reference, "secretName": "web"}),
         request=an_object("CertificateRequest", "web-1", spec={"issuerRef": reference}),
         order=an_object("Order", "web-1-2", status={"state": "pending", "url": "https://ca/order/1"}),
         challenges=challenges,
     )
-    lines = "\n".join(report(around, [], datetime(2026, 1, 1, tzinfo=UTC)))
+    lines = "\n".join(report(objects, [], datetime(2026, 1, 1, tzinfo=UTC)))
     assert "web-1-2" in lines
     assert "pending" in lines
     assert "https://ca/order/1" in lines

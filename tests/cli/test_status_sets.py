@@ -31,8 +31,8 @@ async def world() -> AsyncIterator[World]:
 async def shown(world: World) -> str:
     """What the command prints of the Certificate `web`."""
     certificate = await world.client.get(related.CERTIFICATES, "web", "default")
-    around = await related.around(world.client, certificate)
-    return "\n".join(report(around, [], datetime(2026, 1, 1, tzinfo=UTC)))
+    objects = await related.read_related(world.client, certificate)
+    return "\n".join(report(objects, [], datetime(2026, 1, 1, tzinfo=UTC)))
 
 
 async def test_the_member_that_signed_and_the_active_one_are_named(world: World) -> None:

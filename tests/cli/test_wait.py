@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from certwright.diagnosis.certificates import Around, diagnose, diagnose_other
+from certwright.diagnosis.certificates import RelatedObjects, diagnose, diagnose_other
 
 NOW = datetime(2026, 11, 28, 4, 0, tzinfo=UTC)
 
@@ -21,7 +21,7 @@ def _certificate(**status: Any) -> dict[str, Any]:
 
 def test_a_failure_names_the_time_of_the_next_attempt() -> None:
     failed = _certificate(lastFailureTime="2026-11-28T03:59:00Z", failedIssuanceAttempts=1)
-    story = diagnose(Around(failed, hidden=("issuer",)), NOW)
+    story = diagnose(RelatedObjects(failed, hidden=("issuer",)), NOW)
     assert story.next_attempt == NOW + timedelta(minutes=59)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from certwright.dashboard.certificate import chain_of, decode, history_of, shown
-from certwright.diagnosis.certificates import Around, diagnose
+from certwright.diagnosis.certificates import RelatedObjects, diagnose
 from certwright.kube.api.core import NAMESPACES, Namespace
 from certwright.kube.api.meta import ObjectMeta
 from certwright.pki.certificates import read_certificate
@@ -207,8 +207,8 @@ async def test_files_and_hosts_of_the_certificate_are_shown_to_those_who_may_rea
 def test_the_chain_ends_at_files_and_hosts(states: list[tuple[str, str]], marks: str) -> None:
     deliveries = [_delivery("d", delivered=delivered, deployed=deployed) for delivered, deployed in states]
     certificate = _certificate(conditions={"Ready": True}, revision=1, notAfter="2027-01-01T00:00:00Z")
-    around = Around(certificate, READY_ISSUER, None, SECRET)
-    chain = chain_of(around, diagnose(around, START), deliveries)
+    objects = RelatedObjects(certificate, READY_ISSUER, None, SECRET)
+    chain = chain_of(objects, diagnose(objects, START), deliveries)
     assert "".join(MARKS[link.level] for link in chain[-2:]) == marks
 
 
@@ -300,25 +300,25 @@ ISSUING = {"conditions": {"Ready": False, "Issuing": True}}
 
 
 @pytest.mark.parametrize(
-    ("around", "links"),
+    ("objects", "links"),
     [
         pytest.param(
-            Around(_certificate(**ISSUING)),
+            RelatedObjects(_certificate(**ISSUING)),
             "+x......",
             id="its issuer is missing",
         ),
         pytest.param(
-            Around(_certificate(**ISSUING, nextPrivateKeySecretName="k"), READY_ISSUER, _request(1)),
+            RelatedObjects(_certificate(**ISSUING, nextPrivateKeySecretName="k"), READY_ISSUER, _request(1)),
             "+++o....",
             id="it waits for approval",
         ),
         pytest.param(
-            Around(_certificate(**ISSUING), READY_ISSUER, _request(1, Denied="True")),
+            RelatedObjects(_certificate(**ISSUING), READY_ISSUER, _request(1, Denied="True")),
             "+++x....",
             id="it was denied",
         ),
         pytest.param(
-            Around(
+            RelatedObjects(
                 _certificate(**ISSUING),
                 READY_ISSUER,
                 _request(1, Approved="True", ready="False", reason="Pending"),
@@ -327,7 +327,7 @@ ISSUING = {"conditions": {"Ready": False, "Issuing": True}}
             id="it is being signed",
         ),
         pytest.param(
-            Around(
+            RelatedObjects(
                 _certificate(
                     conditions={"Ready": False, "Issuing": False}, lastFailureTime="2026-01-01T00:00:00Z"
                 ),
@@ -338,7 +338,7 @@ ISSUING = {"conditions": {"Ready": False, "Issuing": True}}
             id="it has failed",
         ),
         pytest.param(
-            Around(
+            RelatedObjects(
                 _certificate(
                     conditions={"Ready": True, "Issuing": True}, revision=1, notAfter="2027-01-01T00:00:00Z"
                 ),
@@ -350,7 +350,7 @@ ISSUING = {"conditions": {"Ready": False, "Issuing": True}}
             id="it is renewed while the one before is in use",
         ),
         pytest.param(
-            Around(
+            RelatedObjects(
                 _certificate(conditions={"Ready": True}, revision=1, notAfter="2027-01-01T00:00:00Z"),
                 READY_ISSUER,
                 None,
@@ -360,14 +360,14 @@ ISSUING = {"conditions": {"Ready": False, "Issuing": True}}
             id="it is ready, and its request is gone",
         ),
         pytest.param(
-            Around(_certificate(**ISSUING), None, hidden=("issuer", "request", "secret")),
+            RelatedObjects(_certificate(**ISSUING), None, hidden=("issuer", "request", "secret")),
             "+o......",
             id="its request may not be read",
         ),
     ],
 )
-def test_the_chain_shows_where_it_is_broken(around: Around, links: str) -> None:
-    chain = chain_of(around, diagnose(around, START), ())
+def test_the_chain_shows_where_it_is_broken(objects: RelatedObjects, links: str) -> None:
+    chain = chain_of(objects, diagnose(objects, START), ())
     assert [link.what for link in chain] == LINKS
     assert "".join(MARKS[link.level] for link in chain) == links
 
@@ -379,8 +379,10 @@ def test_the_chain_of_acme_has_the_order_and_its_challenges() -> None:
         {"spec": {"dnsName": "b.example.com", "type": "HTTP-01"}, "status": {"reason": "connection refused"}},
     )
     request = _request(1, Approved="True", ready="False", reason="Pending")
-    around = Around(_certificate(**ISSUING), READY_ISSUER, request, order=order, challenges=challenges)
-    chain = {link.words: link for link in chain_of(around, diagnose(around, START), ())}
+    objects = RelatedObjects(
+        _certificate(**ISSUING), READY_ISSUER, request, order=order, challenges=challenges
+    )
+    chain = {link.words: link for link in chain_of(objects, diagnose(objects, START), ())}
     assert chain["a.example.com by HTTP-01: valid"].level == "ok"
     assert chain["b.example.com by HTTP-01: pending (connection refused)"].level == "busy"
 
@@ -413,6 +415,6 @@ def test_history_says_how_each_issuance_ended(
     ],
 )
 def test_content_that_cannot_be_read_gets_a_sentence(secret: Any, problem: str) -> None:
-    found, words = decode(Around(_certificate(), secret=secret))
+    found, words = decode(RelatedObjects(_certificate(), secret=secret))
     assert found == []
     assert problem in words

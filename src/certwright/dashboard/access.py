@@ -23,9 +23,8 @@ class Access(Protocol):
     """Authenticates callers, and reads the API as each of them: a page shows what the API would answer."""
 
     async def identify(self, credential: Credential, request: Request | None = None) -> Identity:
-        """The user of the credential, as of now. `request`: whose connection is recorded as the user's.
-        Raises
-        `errors.Unauthorized`, or another `ApiError` where the API cannot be asked."""
+        """Authenticate the credential, now. The connection of `request` is recorded as the user's. Raises
+        `errors.Unauthorized`, or another `ApiError` if the API cannot be asked."""
 
     def flow(self, identity: Identity) -> str:
         """The name under which the user's pages are counted."""

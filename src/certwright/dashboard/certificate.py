@@ -22,8 +22,8 @@ from certwright.dashboard.stream import Happening, happening_of, lines_of
 from certwright.dashboard.visit import Done, View, Visit
 from certwright.diagnosis import actions, deliveries, related
 from certwright.diagnosis.certificates import (
-    Around,
     Diagnosis,
+    RelatedObjects,
     certificate_revision,
     condition,
     diagnose,
@@ -106,9 +106,9 @@ class Decoded(msgspec.Struct, frozen=True):
         return fields["Subject"] if fields["Subject"] != _NO_SUBJECT else fields.get("Names", _NO_SUBJECT)
 
 
-def chain_of(around: Around, diagnosis: Diagnosis, delivered: Sequence[Json]) -> list[Link]:
+def chain_of(objects: RelatedObjects, diagnosis: Diagnosis, delivered: Sequence[Json]) -> list[Link]:
     """The links from the Certificate to the hosts. At most one is bad: where it is broken."""
-    certificate, request = around.certificate, around.request
+    certificate, request = objects.certificate, objects.request
     status, issuing = certificate.get("status") or {}, condition(certificate, "Issuing")
     is_issuing = issuing.get("status") == "True"
     failed = not is_issuing and bool(status.get("lastFailureTime"))
@@ -125,8 +125,8 @@ def chain_of(around: Around, diagnosis: Diagnosis, delivered: Sequence[Json]) ->
             f"generation {certificate['metadata'].get('generation', 1)}",
             _created(certificate),
         ),
-        *_issuing_links(around, current, is_issuing=is_issuing, failed=failed),
-        _secret_link(around, status),
+        *_issuing_links(objects, current, is_issuing=is_issuing, failed=failed),
+        _secret_link(objects, status),
         *_delivery_links(delivered),
     ]
     if diagnosis.ready and not is_issuing and not failed:
@@ -137,10 +137,12 @@ def chain_of(around: Around, diagnosis: Diagnosis, delivered: Sequence[Json]) ->
     return _with_break(links, is_broken=failed or is_blocked, why=why, has_valid=diagnosis.ready)
 
 
-def _issuing_links(around: Around, request: Json | None, *, is_issuing: bool, failed: bool) -> list[Link]:
+def _issuing_links(
+    objects: RelatedObjects, request: Json | None, *, is_issuing: bool, failed: bool
+) -> list[Link]:
     """From the key to the signature."""
-    has_next = bool((around.certificate.get("status") or {}).get("nextPrivateKeySecretName"))
-    rotation = ((around.certificate.get("spec") or {}).get("privateKey") or {}).get(
+    has_next = bool((objects.certificate.get("status") or {}).get("nextPrivateKeySecretName"))
+    rotation = ((objects.certificate.get("spec") or {}).get("privateKey") or {}).get(
         "rotationPolicy", "Always"
     )
     done = "ok" if not is_issuing and not failed else "none"
@@ -149,9 +151,9 @@ def _issuing_links(around: Around, request: Json | None, *, is_issuing: bool, fa
         text = "not kept" if done == "ok" else ""
         return [key, *(Link(what, done, text) for what in ("Request", "Approval", "Signed"))]
     links = [key, Link("Request", "ok", name_of(request), _created(request)), _approval(request)]
-    acme = _acme_links(around)
+    acme = _acme_links(objects)
     ready = condition(request, "Ready")
-    signer = member_words(request) or issuer_words(around.certificate)
+    signer = member_words(request) or issuer_words(objects.certificate)
     if ready.get("status") == "True":
         signed = Link("Signed", "ok", f"by {signer}", parse_time(ready.get("lastTransitionTime")))
         acme = [link if link.level == "ok" else msgspec.structs.replace(link, level="none") for link in acme]
@@ -174,17 +176,17 @@ def _approval(request: Json) -> Link:
     return Link("Approval", "none", "not decided")
 
 
-def _acme_links(around: Around) -> list[Link]:
-    if around.order is None:
+def _acme_links(objects: RelatedObjects) -> list[Link]:
+    if objects.order is None:
         return []
-    status = around.order.get("status") or {}
+    status = objects.order.get("status") or {}
     state, why = str(status.get("state") or "not placed yet"), sentence(str(status.get("reason", "")))
-    challenges = [_challenge(challenge) for challenge in around.challenges]
+    challenges = [_challenge(challenge) for challenge in objects.challenges]
     # Once it is placed, its challenges show where it is, or why it has failed.
     is_failed = state in _FAILED and all(link.level != "bad" for link in challenges)
     level = "bad" if is_failed else "ok" if status.get("url") or state == "valid" else "none"
     return [
-        Link("Order", level, f"{state}{f': {why}' if why else ''}", _created(around.order)),
+        Link("Order", level, f"{state}{f': {why}' if why else ''}", _created(objects.order)),
         *challenges,
     ]
 
@@ -200,20 +202,20 @@ def _challenge(challenge: Json) -> Link:
     )
 
 
-def _secret_link(around: Around, status: Json) -> Link:
-    name = str((around.certificate.get("spec") or {}).get("secretName", ""))
-    if "secret" in around.hidden:
+def _secret_link(objects: RelatedObjects, status: Json) -> Link:
+    name = str((objects.certificate.get("spec") or {}).get("secretName", ""))
+    if "secret" in objects.hidden:
         return Link(
             "Secret",
-            "ok" if is_true(around.certificate, "Ready") else "none",
+            "ok" if is_true(objects.certificate, "Ready") else "none",
             f"{name} (you may not read it)",
         )
-    if around.secret is None:
+    if objects.secret is None:
         return Link("Secret", "none", f"{name} does not exist yet")
-    keys = ", ".join(sorted(around.secret.get("data") or {}))
-    level = "ok" if is_true(around.certificate, "Ready") else "none"
-    ready = condition(around.request, "Ready")
-    is_of_request = certificate_revision(around.request or {}) == int(status.get("revision") or 0)
+    keys = ", ".join(sorted(objects.secret.get("data") or {}))
+    level = "ok" if is_true(objects.certificate, "Ready") else "none"
+    ready = condition(objects.request, "Ready")
+    is_of_request = certificate_revision(objects.request or {}) == int(status.get("revision") or 0)
     stored = ready.get("lastTransitionTime") if is_of_request and ready.get("status") == "True" else None
     return Link("Secret", level, f"{name}: {keys}", parse_time(stored))
 
@@ -309,21 +311,21 @@ def _is_trigger(event: Happening, begun: datetime | None) -> bool:
     return timedelta(0) <= begun - event.at <= _TRIGGERED
 
 
-def decode(around: Around) -> tuple[list[Decoded], str]:
+def decode(objects: RelatedObjects) -> tuple[list[Decoded], str]:
     """The chain of the Secret, its own CA last; where that may not be read, the one of the request, which has
     the same certificate. And a sentence on what is not shown, empty if all is. Takes up to some ten
     milliseconds: call it in a thread."""
-    meta, spec = around.certificate["metadata"], around.certificate.get("spec") or {}
+    meta, spec = objects.certificate["metadata"], objects.certificate.get("spec") or {}
     name = f"Secret {spec.get('secretName', '')}"
-    data: Json = (around.secret or {}).get("data") or {}
+    data: Json = (objects.secret or {}).get("data") or {}
     texts = [str(data.get(entry) or "") for entry in ("tls.crt", "ca.crt")]
     problem = "" if texts[0] else f"{name} has no certificate yet"
-    if "secret" in around.hidden:
-        status = (around.request or {}).get("status") or {}
+    if "secret" in objects.hidden:
+        status = (objects.request or {}).get("status") or {}
         texts = [str(status.get(entry) or "") for entry in ("certificate", "ca")]
         problem = f"you may not get {name} in namespace {meta['namespace']}: that right is missing"
         if texts[0]:
-            problem = f"this is from CertificateRequest {name_of(around.request or {})}: {problem}"
+            problem = f"this is from CertificateRequest {name_of(objects.request or {})}: {problem}"
     found: list[Decoded] = []
     for what, text in zip(("Certificate", "CA"), texts, strict=True):
         try:
@@ -440,17 +442,17 @@ def shown(certificate: Json) -> dict[str, Any]:
 async def page(visit: Visit) -> View:
     """The page of a certificate. Raises `ApiError`."""
     key, certificate = await read_certificate(visit)
-    around = await visit.around(certificate)
-    diagnosis = diagnose(around, visit.now)
+    objects = await visit.related_objects(certificate)
+    diagnosis = diagnose(objects, visit.now)
     delivered, hidden = await _deliveries(visit, certificate)
     history: list[dict[str, Any]] = []
-    if "request" not in around.hidden:
+    if "request" not in objects.hidden:
         history = await related.requests_by_name(visit.client, certificate, _HISTORY)
-        if around.request is not None and all(name_of(one) != name_of(around.request) for one in history):
-            history.append(dict(around.request))
-    events = await _events(visit, certificate, around.request, around.order)
-    decoded, problem = await asyncio.to_thread(decode, around)
-    chain = chain_of(around, diagnosis, delivered)
+        if objects.request is not None and all(name_of(one) != name_of(objects.request) for one in history):
+            history.append(dict(objects.request))
+    events = await _events(visit, certificate, objects.request, objects.order)
+    decoded, problem = await asyncio.to_thread(decode, objects)
+    chain = chain_of(objects, diagnosis, delivered)
     broken = next((link for link in chain if link.level == "bad"), None)
     is_troubled = broken is not None or bool((certificate.get("status") or {}).get("lastFailureTime"))
     level = "bad" if diagnosis.next_attempt else "warn"
@@ -466,7 +468,7 @@ async def page(visit: Visit) -> View:
         "chain": chain,
         "broken": broken,
         "history": history_of(history, _triggers(certificate, events)),
-        "may_read_requests": "request" not in around.hidden,
+        "may_read_requests": "request" not in objects.hidden,
         "kept": (certificate.get("spec") or {}).get("revisionHistoryLimit") or 1,
         "decoded": decoded,
         "problem": problem,
@@ -476,8 +478,8 @@ async def page(visit: Visit) -> View:
         "lines": await lines_of(visit, f"Certificate/{key}"),
         "yaml": _yaml(certificate),
         "command_of_yaml": f"{visit.command} get certificate {key.name} -n {key.namespace} -o yaml",
-        "fix": _fix(visit, key, around, diagnosis),
-        "actions": await _actions(visit, key, around),
+        "fix": _fix(visit, key, objects, diagnosis),
+        "actions": await _actions(visit, key, objects),
     }
     return View(
         "certificate.html",
@@ -518,11 +520,11 @@ def _is_open(request: Json | None) -> bool:
     return request is not None and not is_true(request, "Approved") and not is_true(request, "Denied")
 
 
-def _fix(visit: Visit, key: ObjectKey, around: Around, diagnosis: Diagnosis) -> str:
+def _fix(visit: Visit, key: ObjectKey, objects: RelatedObjects, diagnosis: Diagnosis) -> str:
     """The command for what comes next; empty if nothing has to be done."""
     place = f"-n {key.namespace}"
-    if is_true(around.certificate, "Issuing") and _is_open(around.request):
-        return f"{visit.command} approve {name_of(around.request or {})} {place}"
+    if is_true(objects.certificate, "Issuing") and _is_open(objects.request):
+        return f"{visit.command} approve {name_of(objects.request or {})} {place}"
     if diagnosis.ready and not diagnosis.advice:
         return ""
     verb = "renew" if diagnosis.next_attempt is not None else "status"
@@ -537,12 +539,12 @@ class Action(msgspec.Struct, frozen=True):
     command: str
 
 
-async def _actions(visit: Visit, key: ObjectKey, around: Around) -> list[Action]:
+async def _actions(visit: Visit, key: ObjectKey, objects: RelatedObjects) -> list[Action]:
     """What the user may do, as the API answers."""
     options = visit.tools.options
     if visit.session is None or options.read_only:
         return []
-    place, certificate, request = f"-n {key.namespace}", around.certificate, around.request
+    place, certificate, request = f"-n {key.namespace}", objects.certificate, objects.request
     found = []
     if await may(visit.client, "patch", GROUP, "certificates/status", key.namespace, key.name):
         fails = is_true(certificate, "Issuing") or bool(
@@ -554,8 +556,8 @@ async def _actions(visit: Visit, key: ObjectKey, around: Around) -> list[Action]
         for verb in ("approve", "deny"):
             command = f"{visit.command} {verb} {name_of(request)} {place}"
             found.append(Action(verb, f"{verb.capitalize()} the request", command))
-    is_acme = around.order is not None or "acme" in ((around.issuer or {}).get("spec") or {})
-    has_certificate = bool(((around.secret or {}).get("data") or {}).get("tls.crt"))
+    is_acme = objects.order is not None or "acme" in ((objects.issuer or {}).get("spec") or {})
+    has_certificate = bool(((objects.secret or {}).get("data") or {}).get("tls.crt"))
     if is_acme and has_certificate and options.revoke is not None:
         found.append(Action("revoke", "Revoke", f"{visit.command} revoke {key.name} {place} --reason REASON"))
     return found
@@ -645,15 +647,15 @@ async def confirm(visit: Visit) -> View:
     """The question before an action. Raises `ApiError`."""
     key, certificate = await read_certificate(visit)
     verb = visit.arguments[2]
-    around = await visit.around(certificate)
-    action = next((one for one in await _actions(visit, key, around) if one.verb == verb), None)
+    objects = await visit.related_objects(certificate)
+    action = next((one for one in await _actions(visit, key, objects) if one.verb == verb), None)
     if action is None:
         raise errors.Forbidden(f"you may not {verb} {key}, or there is nothing to {verb}")
     asked, warning = list[tuple[str, str]](), ""
     if verb == "renew":
         warning = actions.ca_warning(certificate)
     elif verb != "revoke":
-        asked, warning = asked_of(around.request or {}, certificate)
+        asked, warning = asked_of(objects.request or {}, certificate)
     context = {
         "key": key,
         "verb": verb,
@@ -662,7 +664,7 @@ async def confirm(visit: Visit) -> View:
         "question": _QUESTIONS[verb].format(key=key),
         "effect": _EFFECTS[verb],
         "warning": warning,
-        "request": name_of(around.request) if around.request is not None else "",
+        "request": name_of(objects.request) if objects.request is not None else "",
         "reasons": _REASONS if verb == "revoke" else {},
     }
     return View("confirm.html", context)
@@ -679,17 +681,17 @@ async def act(visit: Visit) -> Done:
 
 
 async def _renew(visit: Visit, key: ObjectKey, certificate: Json) -> str:
-    around = await visit.around(certificate)
+    objects = await visit.related_objects(certificate)
 
     async def waits(_: dict[str, Any]) -> list[Json]:
-        return [obj for obj in (around.order, *around.challenges) if obj is not None]
+        return [obj for obj in (objects.order, *objects.challenges) if obj is not None]
 
     done = await actions.renew(visit.client, key, waits, now=visit.now)
     return f"{done.sentence}. {done.warning}".strip()
 
 
 async def _decide(visit: Visit, kind: str, certificate: Json) -> str:
-    request = (await visit.around(certificate)).request
+    request = (await visit.related_objects(certificate)).request
     name = visit.form.get("request", "")
     if request is None or name_of(request) != name:
         raise errors.Conflict(f"the certificate's request is not {name!r} any more: look at its page again")

@@ -354,7 +354,7 @@ async def _card(visit: Visit, row: Row, summary: Summary) -> Card | None:
         return Card(row, Diagnosis(problem), show, trouble, is_lost=False)
     try:
         certificate = await visit.client.get(related.CERTIFICATES, row.name, row.namespace)
-        found = diagnose(await visit.around(certificate), visit.now)
+        found = diagnose(await visit.related_objects(certificate), visit.now)
     except NotFound:
         return None
     except ApiError as error:

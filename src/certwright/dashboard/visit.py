@@ -15,7 +15,7 @@ from certwright.dashboard.index import Index, Scope, scope_of
 from certwright.dashboard.log_lines import LogLines
 from certwright.dashboard.sessions import Session
 from certwright.diagnosis import related
-from certwright.diagnosis.certificates import Around
+from certwright.diagnosis.certificates import RelatedObjects
 from certwright.diagnosis.orders import order_names
 from certwright.kube.client.rest import Client
 from certwright.kube.util.clock import Clock
@@ -93,9 +93,8 @@ class Tools:
 
 @dataclass
 class Visit:
-    """One request of an authenticated user. `path` is below /ui/; `root` leads from there to /ui/,
-    relatively;
-    `form` are the fields of a POST; `notice` is the result of the one before, as a sentence."""
+    """One request of an authenticated user. `path` is below /ui/, `root` the relative path from there to /ui/.
+    `form`: the fields of a POST; `notice`: the result of the POST before, as a sentence."""
 
     path: str
     query: Mapping[str, str]
@@ -118,10 +117,12 @@ class Visit:
         """What the user may list of that resource. Raises `ApiError`."""
         return await self.tools.scopes.of(self.client, self.identity, plural, self.index)
 
-    async def around(self, certificate: Mapping[str, Any]) -> Around:
-        """The objects around a Certificate that the user may read; lists are not read to their ends, so that
-        the cost does not depend on their lengths. Raises `ApiError`."""
-        return await related.around(self.client, dict(certificate), most=_LISTED, order_names=order_names)
+    async def related_objects(self, certificate: Mapping[str, Any]) -> RelatedObjects:
+        """The objects related to a Certificate, as far as the user may read them. Of a list only the beginning
+        is read, so that the cost does not depend on its length. Raises `ApiError`."""
+        return await related.read_related(
+            self.client, dict(certificate), most=_LISTED, order_names=order_names
+        )
 
     @property
     def index(self) -> Index:

@@ -82,11 +82,13 @@ class Diagnosis(msgspec.Struct, frozen=True):
         return f"{self.cause}; {self.advice}" if self.advice else self.cause
 
 
-class Around(msgspec.Struct, frozen=True):
-    """The objects related to a certificate. None: does not exist (or, for an issuer of a foreign group, is
-    unknown to us). `order` and `challenges` exist with an ACME issuer. `namesake`: if the issuer does not
-    exist, the one of the other kind (`ClusterIssuer` for `Issuer`) with its name. `hidden`: those of
-    `issuer`, `request`, `secret` and `order` that may not be read, which are None too."""
+class RelatedObjects(msgspec.Struct, frozen=True):
+    """A Certificate and the objects related to it: all that its diagnosis depends on.
+
+    None: the object does not exist, or is an issuer of a foreign group. `order` and `challenges` exist with
+    an ACME issuer. `namesake`: if the issuer does not exist, the issuer of the same name and the other kind
+    (`ClusterIssuer` for `Issuer`). `hidden`: the fields among `issuer`, `request`, `secret` and `order` that
+    are None because the user may not read them."""
 
     certificate: Json
     issuer: Json | None = None
@@ -167,18 +169,18 @@ def issuer_ref(certificate: Json) -> dict[str, str]:
     }
 
 
-def diagnose(around: Around, now: datetime) -> Diagnosis:
+def diagnose(objects: RelatedObjects, now: datetime) -> Diagnosis:
     """Diagnose one certificate."""
-    certificate = around.certificate
+    certificate = objects.certificate
     if (certificate.get("metadata") or {}).get("deletionTimestamp"):
         return Diagnosis("being deleted")
     if is_true(certificate, "Ready"):
-        return _ready(around, now)
+        return _ready(objects, now)
     if is_true(certificate, "Issuing"):
-        return _issuing(around)
+        return _issuing(objects)
     if condition(certificate, "Issuing").get("status") == "False" and _failed_at(certificate):
-        return _failed(around, now)
-    if waiting := _waiting_for_issuer(around, now):
+        return _failed(objects, now)
+    if waiting := _waiting_for_issuer(objects, now):
         return waiting
     ready = condition(certificate, "Ready")
     if not ready:
@@ -247,21 +249,21 @@ def diagnose_other(obj: Json, kind: str) -> Diagnosis:
     return Diagnosis(f"{found.get('type')} is {found.get('status')} ({reason}): {message}", final=is_final)
 
 
-def _ready(around: Around, now: datetime) -> Diagnosis:
-    status = around.certificate["status"]
+def _ready(objects: RelatedObjects, now: datetime) -> Diagnosis:
+    status = objects.certificate["status"]
     expires = parse_time(status.get("notAfter"))
     valid = f"ready, valid until {when(expires, now)}" if expires else "ready"
     if expires is not None and expires <= now:
         valid = f"expired since {when(expires, now)}"
-    if is_true(around.certificate, "Issuing"):
-        issuing = _issuing(around)
+    if is_true(objects.certificate, "Issuing"):
+        issuing = _issuing(objects)
         return Diagnosis(f"{valid}, and being re-issued: {issuing.cause}", issuing.advice, ready=True)
-    if _failed_at(around.certificate) is not None:
-        failed = _failed(around, now)
+    if _failed_at(objects.certificate) is not None:
+        failed = _failed(objects, now)
         return Diagnosis(f"{valid}, but {failed.cause}", failed.advice, ready=True)
-    if waiting := _waiting_for_issuer(around, now):
+    if waiting := _waiting_for_issuer(objects, now):
         return Diagnosis(f"{valid}, but {waiting.cause}", waiting.advice, ready=True)
-    if is_true(around.certificate, CA_KEY_REPLACEMENT):
+    if is_true(objects.certificate, CA_KEY_REPLACEMENT):
         return Diagnosis(
             f"{valid}, {_renews(status, now)}, with another key, which clients that have installed this CA "
             "do not trust",
@@ -280,16 +282,16 @@ def _renews(status: Json, now: datetime) -> str:
     return f"and renews on {when(renews, now)}"
 
 
-def _issuing(around: Around) -> Diagnosis:
+def _issuing(objects: RelatedObjects) -> Diagnosis:
     """Issuing=True: it waits for the first missing object."""
-    if blocked := _issuer_trouble(around):
+    if blocked := _issuer_trouble(objects):
         return blocked
-    request = around.request
-    if "request" in around.hidden:
+    request = objects.request
+    if "request" in objects.hidden:
         return Diagnosis("being issued: you may not read its CertificateRequest, which says how far it is")
-    if request is None or certificate_revision(request) <= int(_status(around).get("revision") or 0):
-        made = "the request" if _status(around).get("nextPrivateKeySecretName") else "the private key"
-        why = sentence(str(condition(around.certificate, "Issuing").get("message", "")))
+    if request is None or certificate_revision(request) <= int(_status(objects).get("revision") or 0):
+        made = "the request" if _status(objects).get("nextPrivateKeySecretName") else "the private key"
+        why = sentence(str(condition(objects.certificate, "Issuing").get("message", "")))
         return Diagnosis(f"{made} is being created" + (f" ({why})" if why else ""))
     name = f"CertificateRequest {name_of(request)}"
     if denied := condition(request, "Denied").get("message"):
@@ -298,65 +300,65 @@ def _issuing(around: Around) -> Diagnosis:
         return Diagnosis(
             f"{name} is waiting for approval",
             "if nothing approves it automatically, run "
-            f"`certwright approve {name_of(request)}{_here(around)}`",
+            f"`certwright approve {name_of(request)}{_here(objects)}`",
         )
     ready = condition(request, "Ready")
     if not ready:
-        return Diagnosis(f"{name} is waiting for {issuer_words(around.certificate)} to sign it")
-    if around.order is not None and not (around.order.get("status") or {}).get("failureTime"):
-        return _ordered(around, around.order)
+        return Diagnosis(f"{name} is waiting for {issuer_words(objects.certificate)} to sign it")
+    if objects.order is not None and not (objects.order.get("status") or {}).get("failureTime"):
+        return _ordered(objects, objects.order)
     message = sentence(str(ready.get("message", "")))
     return Diagnosis(f"{name} is {str(ready.get('reason', 'Pending')).lower()}: {message}")
 
 
-def _ordered(around: Around, order: Json) -> Diagnosis:
+def _ordered(objects: RelatedObjects, order: Json) -> Diagnosis:
     """The diagnosis of a request that waits for its order at an ACME server."""
     why = sentence(str((order.get("status") or {}).get("reason", "")))
     if not why:
         return Diagnosis(f"order {name_of(order)} is in progress at the ACME server")
-    annotations = ((around.issuer or {}).get("metadata") or {}).get("annotations") or {}
+    annotations = ((objects.issuer or {}).get("metadata") or {}).get("annotations") or {}
     breaker = read_breaker(annotations)
-    advice = "" if breaker is not None and breaker.is_open else self_check_advice(around.challenges)
+    advice = "" if breaker is not None and breaker.is_open else self_check_advice(objects.challenges)
     return Diagnosis(f"order {name_of(order)} is waiting: {why}", advice)
 
 
-def _issuer_trouble(around: Around) -> Diagnosis | None:
-    ref = issuer_ref(around.certificate)
+def _issuer_trouble(objects: RelatedObjects) -> Diagnosis | None:
+    ref = issuer_ref(objects.certificate)
     # One that cannot be read is no trouble: the request reports what it waits for.
-    if "issuer" in around.hidden or (ref["group"] != OUR_GROUP and not (is_set(ref) and around.issuer)):
+    if "issuer" in objects.hidden or (ref["group"] != OUR_GROUP and not (is_set(ref) and objects.issuer)):
         return None
-    if around.issuer is None:
-        return _issuer_missing(around)
-    ready = condition(around.issuer, "Ready")
-    return None if ready.get("status") == "True" else _issuer_not_ready(around, ready)
+    if objects.issuer is None:
+        return _issuer_missing(objects)
+    ready = condition(objects.issuer, "Ready")
+    return None if ready.get("status") == "True" else _issuer_not_ready(objects, ready)
 
 
-def _namespace(around: Around) -> str:
-    return str((around.certificate.get("metadata") or {}).get("namespace", "default"))
+def _namespace(objects: RelatedObjects) -> str:
+    return str((objects.certificate.get("metadata") or {}).get("namespace", "default"))
 
 
-def _here(around: Around) -> str:
+def _here(objects: RelatedObjects) -> str:
     """The namespace option for a command about the certificate."""
-    return f" -n {_namespace(around)}"
+    return f" -n {_namespace(objects)}"
 
 
-def _issuer_missing(around: Around) -> Diagnosis:
-    kind = issuer_ref(around.certificate)["kind"]
-    place = f" in namespace {_namespace(around)}" if kind == "Issuer" else ""
+def _issuer_missing(objects: RelatedObjects) -> Diagnosis:
+    kind = issuer_ref(objects.certificate)["kind"]
+    place = f" in namespace {_namespace(objects)}" if kind == "Issuer" else ""
     fix = "create it, or correct spec.issuerRef"
-    if around.namesake is not None:
+    if objects.namesake is not None:
         fix = f"{_OTHER_KIND[kind]} exists: set spec.issuerRef.kind to its kind"
     return Diagnosis(
-        f"waiting for {issuer_words(around.certificate)}, which does not exist{place}",
+        f"waiting for {issuer_words(objects.certificate)}, which does not exist{place}",
         f"{fix}; issuance then continues automatically",
     )
 
 
-def _issuer_not_ready(around: Around, ready: Json) -> Diagnosis:
-    words, ref = issuer_words(around.certificate), issuer_ref(around.certificate)
+def _issuer_not_ready(objects: RelatedObjects, ready: Json) -> Diagnosis:
+    words, ref = issuer_words(objects.certificate), issuer_ref(objects.certificate)
     if not ready:
         return Diagnosis(f"waiting for {words}, which has not been processed yet")
-    place = "" if ref["kind"] == "ClusterIssuer" else _here(around)
+    place = "" if ref["kind"] == "ClusterIssuer" else _here(objects)
     described = f"`certwright describe {ref['kind'].lower()} {ref['name']}{place}`"
     fix = f"if this does not clear up on its own, fix the issuer ({described} shows it)"
     if ref["kind"] == "ClusterIssuer" and ready.get("reason") == "ErrGetKeyPair":
@@ -370,34 +372,34 @@ def _issuer_not_ready(around: Around, ready: Json) -> Diagnosis:
     )
 
 
-def _failed(around: Around, now: datetime) -> Diagnosis:
-    certificate = around.certificate
+def _failed(objects: RelatedObjects, now: datetime) -> Diagnosis:
+    certificate = objects.certificate
     failed_at = _failed_at(certificate)
     assert failed_at is not None
-    attempts = max(int(_status(around).get("failedIssuanceAttempts") or 1), 1)
+    attempts = max(int(_status(objects).get("failedIssuanceAttempts") or 1), 1)
     # Our controllers record the time; with cert-manager it has to be computed.
     record = retry_of(certificate) or RetryRecord()
     next_try = record.next_attempt
     if next_try is None:
         wait = doubled(_BACKOFF_MIN, attempts, cap=_BACKOFF_MAX)
         next_try = _before_the_end(certificate, min(failed_at, now), wait)
-    renew = f"`certwright renew {name_of(certificate)}{_here(around)}` retries immediately"
+    renew = f"`certwright renew {name_of(certificate)}{_here(objects)}` retries immediately"
     # Where the issuer fails, the record says why it waits instead of what to do.
     advice = record.advice if not record.waits_for_issuer else ""
     return Diagnosis(
         f"issuance failed ({count(attempts, 'attempt')}, the last {from_now(failed_at, now)}): "
-        f"{_failure(around, record)}; {_next_try(next_try, now)}",
+        f"{_failure(objects, record)}; {_next_try(next_try, now)}",
         advice or f"correct the cause, then {renew}",
         next_attempt=next_try,
     )
 
 
-def _failure(around: Around, record: RetryRecord) -> str:
+def _failure(objects: RelatedObjects, record: RetryRecord) -> str:
     """Why the last attempt failed: as its request says, else as the Certificate does."""
-    ready = condition(around.request, "Ready")
+    ready = condition(objects.request, "Ready")
     if ready.get("reason") == "Failed":
         return sentence(str(ready.get("message", "")))
-    return sentence(record.message or str(condition(around.certificate, "Issuing").get("message", "")))
+    return sentence(record.message or str(condition(objects.certificate, "Issuing").get("message", "")))
 
 
 def _before_the_end(certificate: Json, failed_at: datetime, wait: timedelta) -> datetime:
@@ -409,17 +411,17 @@ def _before_the_end(certificate: Json, failed_at: datetime, wait: timedelta) -> 
     return failed_at + wait
 
 
-def _waiting_for_issuer(around: Around, now: datetime) -> Diagnosis | None:
+def _waiting_for_issuer(objects: RelatedObjects, now: datetime) -> Diagnosis | None:
     """The certificate is due, but the circuit breaker of its issuer is open."""
-    issuing = condition(around.certificate, "Issuing")
+    issuing = condition(objects.certificate, "Issuing")
     text = str(issuing.get("message", ""))
-    record = retry_of(around.certificate) or RetryRecord()
+    record = retry_of(objects.certificate) or RetryRecord()
     next_try = record.next_attempt
     if issuing.get("status") != "False":
         return None
     if next_try is None and issuing.get("reason") == "WaitingForIssuer":
-        ref = issuer_ref(around.certificate)
-        place = "" if ref["kind"] == "ClusterIssuer" else _here(around)
+        ref = issuer_ref(objects.certificate)
+        place = "" if ref["kind"] == "ClusterIssuer" else _here(objects)
         shows = f"`certwright status {ref['kind'].lower()} {ref['name']}{place}`"
         return Diagnosis(
             sentence(text)[:1].lower() + sentence(text)[1:], f"{shows} shows when it is probed next"
@@ -427,7 +429,7 @@ def _waiting_for_issuer(around: Around, now: datetime) -> Diagnosis | None:
     if next_try is None:
         return None
     why = record.advice or sentence(record.message)
-    waiting = f"waiting for {issuer_words(around.certificate)}: {why}; {_next_try(next_try, now)}"
+    waiting = f"waiting for {issuer_words(objects.certificate)}: {why}; {_next_try(next_try, now)}"
     return Diagnosis(waiting, next_attempt=next_try)
 
 
@@ -439,6 +441,6 @@ def _failed_at(certificate: Json) -> datetime | None:
     return parse_time((certificate.get("status") or {}).get("lastFailureTime"))
 
 
-def _status(around: Around) -> Json:
-    status: Json = around.certificate.get("status") or {}
+def _status(objects: RelatedObjects) -> Json:
+    status: Json = objects.certificate.get("status") or {}
     return status

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from certwright.diagnosis.certificates import (
     OUR_GROUP,
     SETS_GROUP,
-    Around,
+    RelatedObjects,
     certificate_revision,
     issuer_ref,
     member_ref,
@@ -54,9 +54,9 @@ OrderNames = Callable[[Json, Json], tuple[str, ...]]
 exists."""
 
 
-async def around(
+async def read_related(
     client: Client, certificate: Json, *, most: int = 0, order_names: OrderNames | None = None
-) -> Around:
+) -> RelatedObjects:
     """Fetch everything that the diagnosis of `certificate` needs. What the user may not read is `hidden`: of
     the issuer, the Secret (which the role `view` cannot read), the request and its order.
 
@@ -82,7 +82,7 @@ async def around(
         hidden.append("secret")
     is_missing = issuer is None and "issuer" not in hidden
     namesake = await _namesake(client, ref, namespace) if is_missing else None
-    context = Around(certificate, issuer, request, secret, namesake=namesake, hidden=tuple(hidden))
+    context = RelatedObjects(certificate, issuer, request, secret, namesake=namesake, hidden=tuple(hidden))
     may_order = ref["group"] == SETS_GROUP or "acme" in ((issuer or {}).get("spec") or {})
     if request is None or not may_order:
         return context

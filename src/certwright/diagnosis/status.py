@@ -7,7 +7,7 @@ from typing import Any
 
 from certwright.diagnosis import issuers, related
 from certwright.diagnosis.certificates import (
-    Around,
+    RelatedObjects,
     condition,
     diagnose,
     is_true,
@@ -21,18 +21,18 @@ Json = dict[str, Any]
 _MOST_EVENTS = 10
 
 
-async def events_around(client: Any, around: Around) -> list[Json]:
+async def related_events(client: Any, objects: RelatedObjects) -> list[Json]:
     """The latest events about the certificate and its request, oldest first. Raises `ApiError`."""
     events: list[Json] = []
-    for obj in (around.certificate, around.request):
+    for obj in (objects.certificate, objects.request):
         if obj is not None:
             events += await related.events_of(client, dict(obj))
     return sorted(events, key=related.last_seen)[-_MOST_EVENTS:]
 
 
-def as_json(around: Around, events: list[Json], now: datetime) -> Json:
+def as_json(objects: RelatedObjects, events: list[Json], now: datetime) -> Json:
     """The status as JSON; docs/commands.md documents every key."""
-    certificate, diagnosis = around.certificate, diagnose(around, now)
+    certificate, diagnosis = objects.certificate, diagnose(objects, now)
     spec, status = certificate.get("spec") or {}, certificate.get("status") or {}
     record = retry_of(certificate)
     return {
@@ -50,25 +50,25 @@ def as_json(around: Around, events: list[Json], now: datetime) -> Json:
         "lastFailureTime": status.get("lastFailureTime"),
         "failedAttempts": int(status.get("failedIssuanceAttempts") or 0),
         "nextAttempt": record.next_attempt if record is not None else None,
-        "issuer": _issuer_json(around),
-        "secret": _secret_json(around),
-        "request": _request_json(around.request),
-        "order": _order_json(around.order),
-        "challenges": [_challenge_json(challenge) for challenge in around.challenges],
+        "issuer": _issuer_json(objects),
+        "secret": _secret_json(objects),
+        "request": _request_json(objects.request),
+        "order": _order_json(objects.order),
+        "challenges": [_challenge_json(challenge) for challenge in objects.challenges],
         "events": [_event_json(event) for event in events],
     }
 
 
-def _issuer_json(around: Around) -> Json:
+def _issuer_json(objects: RelatedObjects) -> Json:
     """`ready` is None where the issuer cannot be read: of another program, missing, or forbidden."""
-    ready = None if around.issuer is None else is_true(around.issuer, "Ready")
-    return {**issuer_ref(around.certificate), "ready": ready}
+    ready = None if objects.issuer is None else is_true(objects.issuer, "Ready")
+    return {**issuer_ref(objects.certificate), "ready": ready}
 
 
-def _secret_json(around: Around) -> Json:
-    name = str((around.certificate.get("spec") or {}).get("secretName", ""))
-    keys = sorted(around.secret.get("data") or {}) if around.secret is not None else []
-    exists = None if "secret" in around.hidden else around.secret is not None
+def _secret_json(objects: RelatedObjects) -> Json:
+    name = str((objects.certificate.get("spec") or {}).get("secretName", ""))
+    keys = sorted(objects.secret.get("data") or {}) if objects.secret is not None else []
+    exists = None if "secret" in objects.hidden else objects.secret is not None
     return {"name": name, "exists": exists, "keys": keys}
 
 

@@ -392,9 +392,9 @@ async def _show(server: ServerOptions, name: str) -> None:
     """Print the state of a certificate in one sentence."""
     async with session(server) as here:
         certificate = await here.client.get(CERTIFICATES, name, here.namespace)
-        around = await related.around(here.client, certificate)
+        objects = await related.read_related(here.client, certificate)
     secret = certificate["spec"]["secretName"]
-    echo(f"{here.namespace}/{name}: {diagnose(around, datetime.now(UTC))}; it is in Secret {secret}")
+    echo(f"{here.namespace}/{name}: {diagnose(objects, datetime.now(UTC))}; it is in Secret {secret}")
 
 
 async def _existing_kind(here: Session, issuer: str) -> Json:

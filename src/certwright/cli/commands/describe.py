@@ -24,7 +24,7 @@ from certwright.cli.options import (
 )
 from certwright.cli.resource_args import Target, not_found, resolve
 from certwright.diagnosis import related
-from certwright.diagnosis.certificates import OUR_GROUP, Around, diagnose
+from certwright.diagnosis.certificates import OUR_GROUP, RelatedObjects, diagnose
 from certwright.diagnosis.words import count
 from certwright.kube.api import errors
 from certwright.kube.api.yaml_codec import write_yaml
@@ -63,9 +63,9 @@ async def command(
                 first = False
                 version = str(obj.get("apiVersion", ""))
                 is_certificate = obj.get("kind") == "Certificate" and version.startswith(f"{OUR_GROUP}/")
-                around = await related.around(here.client, obj) if is_certificate else None
+                context = await related.read_related(here.client, obj) if is_certificate else None
                 events = [] if obj.get("kind") == "Event" else await related.events_of(here.client, obj)
-                echo_lines(description(obj, events, around, datetime.now(UTC)))
+                echo_lines(description(obj, events, context, datetime.now(UTC)))
     if missing:
         raise AlreadyReported
 
@@ -85,11 +85,11 @@ async def _fetch(here: Session, target: Target, selector: str) -> tuple[list[Jso
     return objects, len(objects) < len(target.names)
 
 
-def description(obj: Json, events: list[Json], around: Around | None, now: datetime) -> list[str]:
+def description(obj: Json, events: list[Json], context: RelatedObjects | None, now: datetime) -> list[str]:
     """The lines that describe an object; a Certificate's diagnosis is at the end of the head."""
     head = [("Kind", f"{obj.get('kind')} ({obj.get('apiVersion')})"), *sections.metadata_fields(obj, now)]
-    if around is not None:
-        diagnosis = diagnose(around, now)
+    if context is not None:
+        diagnosis = diagnose(context, now)
         head += [("Diagnosis", diagnosis.cause), ("What to do", diagnosis.advice)]
     status = {k: v for k, v in (obj.get("status") or {}).items() if k != "conditions"}
     rest = {k: v for k, v in obj.items() if k not in _APART}

@@ -29,8 +29,8 @@ from certwright.cli.options import read_manifests, timeout_option
 from certwright.diagnosis import related
 from certwright.diagnosis.certificates import (
     OUR_GROUP,
-    Around,
     Diagnosis,
+    RelatedObjects,
     condition,
     diagnose,
     issuer_ref,
@@ -350,7 +350,7 @@ class Mirror:
         """The existing certificates, by namespace and name."""
         return sorted(self._certificates.cache.keys())
 
-    def around(self, key: ObjectKey) -> Around | None:
+    def related_objects(self, key: ObjectKey) -> RelatedObjects | None:
         """A certificate and its related objects, without the Secret; None if it does not exist."""
         certificate = self._certificates.cache.get(key)
         if certificate is None:
@@ -359,7 +359,7 @@ class Mirror:
         request = related.current_request(certificate, requests)
         ref = issuer_ref(certificate)
         namesake = self._issuer(related.of_the_other_kind(ref), key.namespace)
-        return Around(certificate, self._issuer(ref, key.namespace), request, namesake=namesake)
+        return RelatedObjects(certificate, self._issuer(ref, key.namespace), request, namesake=namesake)
 
     def _issuer(self, ref: Mapping[str, str], namespace: str) -> Json | None:
         if ref["group"] != OUR_GROUP:
@@ -388,23 +388,22 @@ class Overview:
 
     def story(self, key: ObjectKey) -> Diagnosis:
         """The diagnosis of the certificate; not ready until its latest change has been processed."""
-        around = self.mirror.around(key)
-        if around is None or revision_of(around.certificate) < self._applied.get(key, 0):
-            return Diagnosis("does not exist" if around is None else "just changed")
-        story = diagnose(around, self._clock.now())
-        return (
-            Diagnosis("the change has not been processed yet") if story.ready and not _seen(around) else story
-        )
+        objects = self.mirror.related_objects(key)
+        if objects is None or revision_of(objects.certificate) < self._applied.get(key, 0):
+            return Diagnosis("does not exist" if objects is None else "just changed")
+        story = diagnose(objects, self._clock.now())
+        is_old = story.ready and not _seen(objects)
+        return Diagnosis("the change has not been processed yet") if is_old else story
 
     def outcome(self, key: ObjectKey) -> str:
         """The diagnosis with absolute times, so that it changes only when something happened."""
-        around = self.mirror.around(key)
-        if around is None:
+        objects = self.mirror.related_objects(key)
+        if objects is None:
             return "no longer exists"
-        status = around.certificate.get("status") or {}
-        story = diagnose(around, self._clock.now())
+        status = objects.certificate.get("status") or {}
+        story = diagnose(objects, self._clock.now())
         expires, renews = parse_time(status.get("notAfter")), parse_time(status.get("renewalTime"))
-        if not story.ready or condition(around.certificate, "Issuing") or expires is None:
+        if not story.ready or condition(objects.certificate, "Issuing") or expires is None:
             return str(story)
         tail = f", renews on {at(renews)}" if renews else ""
         return f"revision {status.get('revision', 1)} is valid until {at(expires)}{tail}"
@@ -415,19 +414,19 @@ class Overview:
 
     def has_dns_names(self, key: ObjectKey) -> bool:
         """Whether the certificate is for a server."""
-        around = self.mirror.around(key)
-        return around is not None and bool((around.certificate.get("spec") or {}).get("dnsNames"))
+        objects = self.mirror.related_objects(key)
+        return objects is not None and bool((objects.certificate.get("spec") or {}).get("dnsNames"))
 
     def row(self, key: ObjectKey) -> Row | None:
         """Its row of the final table; None if the certificate was deleted."""
-        around = self.mirror.around(key)
-        if around is None:
+        objects = self.mirror.related_objects(key)
+        if objects is None:
             return None
-        status = around.certificate.get("status") or {}
+        status = objects.certificate.get("status") or {}
         return Row(
             key=key,
             ready=self.story(key).ready,
-            issuer=issuer_words(around.certificate),
+            issuer=issuer_words(objects.certificate),
             not_after=_minute(status.get("notAfter")),
             renews_at=_minute(status.get("renewalTime")),
             files=self._files(key),
@@ -438,10 +437,10 @@ class Overview:
         return f"{folder}/{{{','.join(self._exports.names(key))}}}" if folder else ""
 
 
-def _seen(around: Around) -> bool:
+def _seen(objects: RelatedObjects) -> bool:
     """Whether the Ready condition is of the current generation of the certificate."""
-    seen = condition(around.certificate, "Ready").get("observedGeneration")
-    return seen is None or seen >= around.certificate["metadata"].get("generation", 0)
+    seen = condition(objects.certificate, "Ready").get("observedGeneration")
+    return seen is None or seen >= objects.certificate["metadata"].get("generation", 0)
 
 
 def _minute(value: object) -> str:

@@ -16,8 +16,8 @@ from certwright.cli.options import ServerOptions, asynchronous, namespaced_serve
 from certwright.cli.resource_args import fetch, one_object
 from certwright.diagnosis import deliveries, related
 from certwright.diagnosis.certificates import (
-    Around,
     Diagnosis,
+    RelatedObjects,
     condition,
     diagnose,
     is_set,
@@ -27,7 +27,7 @@ from certwright.diagnosis.certificates import (
     name_of,
     retry_of,
 )
-from certwright.diagnosis.status import as_json, events_around
+from certwright.diagnosis.status import as_json, related_events
 from certwright.diagnosis.words import parse_time, sentence, when
 from certwright.kube.api import errors
 from certwright.kube.api.kinds import Kind
@@ -42,35 +42,35 @@ _BASIC_CONSTRAINTS = der.oid("2.5.29.19")
 
 async def view(here: Session, certificate: Json, now: datetime) -> StatusView:
     """The status of `certificate`. Raises the client's errors."""
-    around = await related.around(here.client, certificate)
-    events = await events_around(here.client, around)
+    objects = await related.read_related(here.client, certificate)
+    events = await related_events(here.client, objects)
     delivered = await deliveries.of_certificate(here.client, certificate)
-    content = as_json(around, events, now)
+    content = as_json(objects, events, now)
     content["deliveries"] = [deliveries.as_json(delivery, now) for delivery in delivered]
     lines = [delivery_status.line(delivery, now) for delivery in delivered]
-    return StatusView([*report(around, events, now), *sections.section("Deliveries", lines)], content)
+    return StatusView([*report(objects, events, now), *sections.section("Deliveries", lines)], content)
 
 
-def report(around: Around, events: list[Json], now: datetime) -> list[str]:
+def report(objects: RelatedObjects, events: list[Json], now: datetime) -> list[str]:
     """The lines of the diagnosis and of all objects behind it."""
-    metadata = around.certificate["metadata"]
-    diagnosis = diagnose(around, now)
+    metadata = objects.certificate["metadata"]
+    diagnosis = diagnose(objects, now)
     what = f"Certificate {metadata.get('namespace', '')}/{metadata['name']}"
     return [
         *sections.headline(what, diagnosis.cause, diagnosis.advice),
-        *sections.section("Certificate", _certificate(around, now)),
-        *sections.section("Conditions", sections.conditions(around.certificate, now)),
-        *sections.section("Request", _request(around, diagnosis, now)),
-        *sections.section("Order", _order(around)),
-        *sections.section("Challenges", [_challenge(challenge) for challenge in around.challenges]),
-        *sections.section("Issuer", _issuer(around)),
-        *sections.section("Secret", _secret(around)),
+        *sections.section("Certificate", _certificate(objects, now)),
+        *sections.section("Conditions", sections.conditions(objects.certificate, now)),
+        *sections.section("Request", _request(objects, diagnosis, now)),
+        *sections.section("Order", _order(objects)),
+        *sections.section("Challenges", [_challenge(challenge) for challenge in objects.challenges]),
+        *sections.section("Issuer", _issuer(objects)),
+        *sections.section("Secret", _secret(objects)),
         *sections.section("Events", sections.events(events, now)),
     ]
 
 
-def _certificate(around: Around, now: datetime) -> list[str]:
-    obj, record = around.certificate, retry_of(around.certificate)
+def _certificate(objects: RelatedObjects, now: datetime) -> list[str]:
+    obj, record = objects.certificate, retry_of(objects.certificate)
     spec, status = obj.get("spec") or {}, obj.get("status") or {}
     names = [*(spec.get("dnsNames") or []), *(spec.get("ipAddresses") or []), *(spec.get("uris") or [])]
     names += spec.get("emailAddresses") or []
@@ -78,7 +78,7 @@ def _certificate(around: Around, now: datetime) -> list[str]:
         [
             ("Common name", str(spec.get("commonName", ""))),
             ("Names", ", ".join(names)),
-            ("CA", _is_ca(around)),
+            ("CA", _is_ca(objects)),
             ("Revision", str(status.get("revision") or "")),
             ("Not before", when(parse_time(status.get("notBefore")), now)),
             ("Not after", when(parse_time(status.get("notAfter")), now)),
@@ -90,10 +90,10 @@ def _certificate(around: Around, now: datetime) -> list[str]:
     )
 
 
-def _is_ca(around: Around) -> str:
+def _is_ca(objects: RelatedObjects) -> str:
     """Whether the certificate in the Secret is that of a CA, where that is not a matter of course."""
-    is_asked = bool((around.certificate.get("spec") or {}).get("isCA"))
-    encoded = ((around.secret or {}).get("data") or {}).get("tls.crt", "")
+    is_asked = bool((objects.certificate.get("spec") or {}).get("isCA"))
+    encoded = ((objects.secret or {}).get("data") or {}).get("tls.crt", "")
     try:
         is_ca = _is_ca_certificate(pem.blocks(b64decode(encoded))[0][1])
     except (ValueError, IndexError):
@@ -120,9 +120,9 @@ def _is_ca_certificate(certificate: bytes) -> bool:
     return False
 
 
-def _request(around: Around, diagnosis: Diagnosis, now: datetime) -> list[str]:
-    request = around.request
-    if "request" in around.hidden:
+def _request(objects: RelatedObjects, diagnosis: Diagnosis, now: datetime) -> list[str]:
+    request = objects.request
+    if "request" in objects.hidden:
         return ["(you may not read it)"]
     if request is None:
         return [] if diagnosis.ready else ["none yet"]
@@ -130,15 +130,15 @@ def _request(around: Around, diagnosis: Diagnosis, now: datetime) -> list[str]:
     return [*sections.fields(fields), *sections.conditions(request, now)]
 
 
-def _order(around: Around) -> list[str]:
-    if "order" in around.hidden:
+def _order(objects: RelatedObjects) -> list[str]:
+    if "order" in objects.hidden:
         return ["(you may not read it, or its challenges)"]
-    if around.order is None:
+    if objects.order is None:
         return []
-    status = around.order.get("status") or {}
+    status = objects.order.get("status") or {}
     return sections.fields(
         [
-            ("Name", name_of(around.order)),
+            ("Name", name_of(objects.order)),
             ("State", str(status.get("state") or "not placed yet")),
             ("Reason", sentence(str(status.get("reason", "")))),
             ("URL", str(status.get("url", ""))),
@@ -157,47 +157,47 @@ def _challenge(challenge: Any) -> str:
     return f"{name} by {spec.get('type')}: {state}" + (f" ({reason})" if reason else "")
 
 
-def _issuer(around: Around) -> list[str]:
-    words = issuer_words(around.certificate)
-    if "issuer" in around.hidden:
+def _issuer(objects: RelatedObjects) -> list[str]:
+    words = issuer_words(objects.certificate)
+    if "issuer" in objects.hidden:
         return [f"{words} (you may not read it)"]
-    if around.issuer is None and is_set(issuer_ref(around.certificate)):
+    if objects.issuer is None and is_set(issuer_ref(objects.certificate)):
         return [f"{words} (does not exist, or you may not read it)"]
-    if around.issuer is None:
+    if objects.issuer is None:
         foreign = " of " in words
         return [f"{words} ({'of another program: not checked' if foreign else 'does not exist'})"]
-    ready = condition(around.issuer, "Ready")
+    ready = condition(objects.issuer, "Ready")
     state = "ready" if ready.get("status") == "True" else "not ready"
     return sections.fields(
         [
             ("Name", words),
             ("State", state),
-            ("Active", str(((around.issuer.get("status") or {}).get("active") or {}).get("name", ""))),
+            ("Active", str(((objects.issuer.get("status") or {}).get("active") or {}).get("name", ""))),
             ("Says", sentence(str(ready.get("message", "")))),
         ]
     )
 
 
-def _secret(around: Around) -> list[str]:
-    name = str((around.certificate.get("spec") or {}).get("secretName", ""))
-    if "secret" in around.hidden:
+def _secret(objects: RelatedObjects) -> list[str]:
+    name = str((objects.certificate.get("spec") or {}).get("secretName", ""))
+    if "secret" in objects.hidden:
         return [f"{name} (you may not read it)"]
-    if around.secret is None:
+    if objects.secret is None:
         return [f"{name} (does not exist)"]
-    keys = ", ".join((around.secret.get("data") or {}).keys())
+    keys = ", ".join((objects.secret.get("data") or {}).keys())
     return sections.fields(
         [
             ("Name", name),
-            ("Type", str(around.secret.get("type", ""))),
+            ("Type", str(objects.secret.get("type", ""))),
             ("Keys", keys),
-            ("Adopted", _adopted(around)),
+            ("Adopted", _adopted(objects)),
         ]
     )
 
 
-def _adopted(around: Around) -> str:
+def _adopted(objects: RelatedObjects) -> str:
     """The Secret's former content; empty if it was created for the Certificate."""
-    adopted = condition(around.certificate, "SecretAdopted")
+    adopted = condition(objects.certificate, "SecretAdopted")
     return sentence(str(adopted.get("message", ""))) if adopted.get("status") == "True" else ""
 
 

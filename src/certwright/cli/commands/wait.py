@@ -30,7 +30,7 @@ from certwright.cli.options import (
 from certwright.cli.resource_args import Selection, Target, not_found, selection_arguments
 from certwright.diagnosis import certificates as diagnosis
 from certwright.diagnosis import related
-from certwright.diagnosis.certificates import Around, Diagnosis
+from certwright.diagnosis.certificates import Diagnosis, RelatedObjects
 from certwright.kube.api import errors
 from certwright.kube.api.kinds import Kind
 
@@ -338,12 +338,12 @@ class _Waiter:
         # A line is not printed again because time has passed.
         now = item.changed_at if item.changed_at and not self._is_live else datetime.now(UTC)
         if alone:
-            return diagnosis.diagnose(Around(state, hidden=("issuer", "secret")), now)
+            return diagnosis.diagnose(RelatedObjects(state, hidden=("issuer", "secret")), now)
         try:
-            around = await related.around(self._client, state)
+            objects = await related.read_related(self._client, state)
         except errors.ApiError:
             return None
-        return diagnosis.diagnose(around, now)
+        return diagnosis.diagnose(objects, now)
 
     def _print(self, line: str) -> None:
         if self._is_live and sys.stdout.isatty():

@@ -358,7 +358,7 @@ async def _state(here: Session, requested: Requested, delivered: diagnosis.Json)
     if certificate is None:
         return f"certificate {requested.reference} does not exist"
     if not diagnosis.is_true(certificate, "Ready"):
-        context = await related.around(here.client, certificate)
+        context = await related.read_related(here.client, certificate)
         return f"{requested.reference}: {diagnosis.diagnose(context, datetime.now(UTC))}"
     if reason := sentence(str(delivered.get("message", ""))):
         return f"{requested.reference}: {reason}"
