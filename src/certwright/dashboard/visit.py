@@ -93,7 +93,7 @@ class Tools:
 
 @dataclass
 class Visit:
-    """One request of an authenticated user. `path` is below /ui/, `root` the relative path from there to /ui/.
+    """One request of an authenticated user. `path` is below /ui/, `root` the relative path from it to /ui/.
     `form`: the fields of a POST; `notice`: the result of the POST before, as a sentence."""
 
     path: str
@@ -118,8 +118,8 @@ class Visit:
         return await self.tools.scopes.of(self.client, self.identity, plural, self.index)
 
     async def related_objects(self, certificate: Mapping[str, Any]) -> RelatedObjects:
-        """The objects related to a Certificate, as far as the user may read them. Of a list only the beginning
-        is read, so that the cost does not depend on its length. Raises `ApiError`."""
+        """The objects related to a Certificate, as far as the user may read them. Only the beginning of a
+        list is read, so that the cost does not depend on its length. Raises `ApiError`."""
         return await related.read_related(
             self.client, dict(certificate), most=_LISTED, order_names=order_names
         )
