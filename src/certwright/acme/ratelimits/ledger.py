@@ -370,11 +370,7 @@ class Ledger:
                 limiting += [Key(published.DOMAIN, name) for name in registered_domains(order.identifiers)]
             limiting += the_set
         # Limits learned from refusals apply to every order.
-        limiting += [
-            Key(LEARNED, order.account),
-            Key(LEARNED, order.uid),
-            *self._learned_of_names(order),
-        ]
+        limiting += [Key(LEARNED, order.account), Key(LEARNED, order.uid), *self._learned_of_names(order)]
         return [key for key in limiting if self.rate(key) is not None], silent
 
     def _learned_of_names(self, order: NewOrder) -> list[Key]:
