@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from certwright.dashboard.access import ProcessorShare
 from certwright.dashboard.log_lines import LogLines
 from certwright.dashboard.stream import certificate_name
 from certwright.kit import logs
@@ -153,3 +154,11 @@ def test_a_line_that_cannot_be_written_does_not_stop_its_writer(capsys: pytest.C
     assert "\x1b" not in line.text
     assert len(line.text) <= 2_100
     assert "Traceback" in capsys.readouterr().err
+
+
+def test_time_that_was_not_used_is_saved_up() -> None:
+    share = ProcessorShare(0.01, saved_s=0.1)
+    assert [share.spend(0.05, now=0.0) for _ in range(3)] == pytest.approx([0.0, 0.0, 5.0])
+    assert not share.is_unused(5.0)
+    assert share.spend(0.05, now=10.0) == pytest.approx(0.0)
+    assert share.is_unused(20.0)

@@ -20,7 +20,7 @@ import msgspec
 from certwright.app.metrics_tls import CertificateFiles, MetricsTls, OwnCertificate, ServingCertificate
 from certwright.app.options import ServeOptions, StartError
 from certwright.app.tls_identity import own_addresses
-from certwright.dashboard.access import Access, Credential, Options
+from certwright.dashboard.access import Access, Credential, Options, ProcessorShare
 from certwright.dashboard.sessions import Sessions
 from certwright.kit.outgoing import HTTPS_ONLY, ServerRules
 from certwright.kube.api.core import SELF_SUBJECT_REVIEWS, TOKEN_REVIEWS
@@ -74,7 +74,8 @@ class _Turns:
         self._pages = Level("dashboard", _PAGES)
         self._actions = Level("dashboard forms", _ACTIONS)
         self._attempts = Level("dashboard log-in", _ATTEMPTS)
-        self._spent: dict[str, tuple[float, float]] = {}
+        self._shares: dict[str, ProcessorShare] = {}
+        self._share_of_all = ProcessorShare(_SHARE_OF_ALL, _BURST_OF_ALL_S)
 
     @asynccontextmanager
     async def page(self, identity: Identity) -> AsyncIterator[None]:
@@ -93,16 +94,10 @@ class _Turns:
     def _pause(self, flow: str, used: float) -> float:
         """Seconds until the flow may have its next page: none within its burst."""
         now = time.monotonic()
-        if len(self._spent) > _MOST_FLOWS:
-            self._spent = {name: spent for name, spent in self._spent.items() if spent[0] > now - spent[1]}
-        pause = 0.0
-        for name, share, burst_s in ((flow, _SHARE, _BURST_S), ("", _SHARE_OF_ALL, _BURST_OF_ALL_S)):
-            spent, at = self._spent.get(name, (0.0, now))
-            spent = max(0.0, spent - (now - at) * share) + used
-            self._spent[name] = spent, now
-            if spent > burst_s:
-                pause = max(pause, used / share)
-        return pause
+        if len(self._shares) > _MOST_FLOWS:
+            self._shares = {name: one for name, one in self._shares.items() if not one.is_unused(now)}
+        share = self._shares.setdefault(flow, ProcessorShare(_SHARE, _BURST_S))
+        return max(share.spend(used, now), self._share_of_all.spend(used, now))
 
     @asynccontextmanager
     async def action(self, identity: Identity) -> AsyncIterator[None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
@@ -17,6 +18,26 @@ class Credential(msgspec.Struct, frozen=True):
 
     token: str = ""
     certificate: bytes = b""
+
+
+class ProcessorShare:
+    """A share of a processor, of which up to `saved_s` seconds are saved up while it is not used: a token
+    bucket of processor time."""
+
+    def __init__(self, share: float, saved_s: float) -> None:
+        self._share = share
+        self._saved_s = saved_s
+        self._even_at = -math.inf  # the moment at which all that was spent is earned again
+
+    def spend(self, seconds: float, now: float) -> float:
+        """Spend that time, and return how many seconds (of the clock of `now`) to wait before more is
+        spent."""
+        self._even_at = max(self._even_at, now) + seconds / self._share
+        return max(self._even_at - self._saved_s / self._share - now, 0.0)
+
+    def is_unused(self, now: float) -> bool:
+        """Whether all of it is saved up: a new one would allow as much."""
+        return self._even_at <= now
 
 
 class Access(Protocol):

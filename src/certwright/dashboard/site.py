@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import re
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
@@ -18,7 +18,7 @@ import msgspec
 from msgspec.structs import replace
 
 from certwright.dashboard import live, routes
-from certwright.dashboard.access import Access, Credential, Options
+from certwright.dashboard.access import Access, Credential, Options, ProcessorShare
 from certwright.dashboard.elsewhere_sources import Elsewhere
 from certwright.dashboard.index import Index
 from certwright.dashboard.log_lines import LogLines
@@ -38,7 +38,7 @@ from certwright.kube.api.errors import (
 )
 from certwright.kube.api.manifests import read_value
 from certwright.kube.util.clock import Clock
-from certwright.kube.util.http_messages import Request, Response, close_stream
+from certwright.kube.util.http_messages import Request, Response
 from certwright.kube.util.tasks import TaskSet
 
 ROOT: Final = "/ui/"
@@ -63,6 +63,9 @@ _UNUSED_S: Final = 600.0
 _MOST_STREAMS_OF_ONE: Final = 20
 _MOST_STREAMS: Final = 400
 """Pages that are open and visible."""
+_SHARE_OF_STREAMS, _SAVED_S = 0.01, 0.1
+"""The share of a processor that all streams together may use for rendering, and the time that is saved up
+while nothing changes: a dozen renderings of the first page."""
 
 _log = logging.getLogger(__name__)
 
@@ -88,6 +91,7 @@ class Site:
             Elsewhere(options.scan, options.files),
         )
         self._streams: Counter[str] = Counter()
+        self.share = ProcessorShare(_SHARE_OF_STREAMS, _SAVED_S)
         self._is_closed = False
 
     @property
@@ -226,15 +230,9 @@ class Site:
         if visit.path == "live":
             if request.method == "HEAD":
                 return Response(200, {"content-type": live.CONTENT_TYPE})
-            response = await live.stream(self, visit)
-            assert response.stream is not None
-            response.stream = self._counted(self._access.flow(visit.identity), response.stream)
+            response = await live.stream(self, visit, self._count_stream(self._access.flow(visit.identity)))
         else:
-            view = await self.view(visit)
-            if isinstance(view, Response):
-                return view
-            body = self.render(visit, view).encode()
-            response = Response(view.status, {"content-type": _HTML}, body)
+            response = await self.page(visit)
         # A cookie of a deeper path would be for that path only.
         if (
             visit.session is not None
@@ -244,8 +242,8 @@ class Site:
             response.headers["set-cookie"] = _cookie_field(value, visit.session.end - visit.now.timestamp())
         return response
 
-    def _counted(self, flow: str, stream: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-        """The stream, which counts until it is closed. Raises `TooManyRequests`."""
+    def _count_stream(self, flow: str) -> Callable[[], None]:
+        """Count one more open page of a user; the returned function ends it. Raises `TooManyRequests`."""
         if self._streams[flow] >= _MOST_STREAMS_OF_ONE or self._streams.total() >= _MOST_STREAMS:
             raise TooManyRequests(
                 "too many pages are open: this one does not follow changes",
@@ -253,31 +251,42 @@ class Site:
             )
         self._streams[flow] += 1
 
-        def forget() -> None:
+        def end() -> None:
             self._streams[flow] -= 1
             if not self._streams[flow]:
                 del self._streams[flow]
 
-        return _Counted(stream, forget)
+        return end
 
-    async def view(self, visit: Visit) -> View | Response:
+    async def _view(self, visit: Visit) -> View | Response:
         """What the page of the visit shows. Raises `ApiError`."""
         for pattern, view in self._views.items():
             if (match := pattern.fullmatch(visit.path)) is not None:
                 visit.arguments = tuple(unquote(group) for group in match.groups())
-                async with self._access.turn(visit.identity):
-                    return await view(visit)
+                return await view(visit)
         raise NotFound("there is no such page")
 
-    def render(self, visit: Visit, view: View) -> str:
-        """The page."""
-        return environment().get_template(view.template).render(self.context(visit, view))
+    async def page(self, visit: Visit) -> Response:
+        """The page of the visit. Raises `ApiError`."""
+        async with self._access.turn(visit.identity):
+            view = await self._view(visit)
+            if isinstance(view, Response):
+                return view
+            return Response(view.status, {"content-type": _HTML}, self.render(visit, view).encode())
 
-    def blocks(self, visit: Visit, view: View) -> dict[str, str]:
-        """The live blocks of the page."""
-        template = environment().get_template(view.template)
-        context = template.new_context(self.context(visit, view))
-        return {name: "".join(template.blocks[name](context)) for name in view.live}
+    async def blocks(self, visit: Visit) -> tuple[View | Response, dict[str, str]]:
+        """What the page of the visit shows, and its live blocks. Raises `ApiError`."""
+        async with self._access.turn(visit.identity):
+            view = await self._view(visit)
+            if isinstance(view, Response):
+                return view, {}
+            template = environment().get_template(view.template)
+            context = template.new_context(self.context(visit, view))
+            return view, {name: "".join(template.blocks[name](context)) for name in view.live}
+
+    def render(self, visit: Visit, view: View) -> str:
+        """The page as text."""
+        return environment().get_template(view.template).render(self.context(visit, view))
 
     def context(self, visit: Visit, view: View) -> dict[str, Any]:
         """What every template may use, and the view's own."""
@@ -384,27 +393,6 @@ class Site:
 _READING: Final = ("GET", "HEAD")
 # Of RFC 3986, without what begins another part of an address or ends a header field.
 _IN_ADDRESSES: Final = "/?=&%#~-._:@!$()*+,;"
-
-
-class _Counted:
-    """The chunks of a stream; `ended` is called once."""
-
-    def __init__(self, chunks: AsyncIterator[bytes], ended: Callable[[], None]) -> None:
-        self._chunks = chunks
-        self._ended: Callable[[], None] | None = ended
-
-    def __aiter__(self) -> AsyncIterator[bytes]:
-        return self
-
-    async def __anext__(self) -> bytes:
-        return await anext(self._chunks)
-
-    async def aclose(self) -> None:
-        """Stop; idempotent."""
-        if self._ended is not None:
-            self._ended()
-            self._ended = None
-        await close_stream(self._chunks)
 
 
 def _cookie_field(value: str, age_s: float) -> str:
