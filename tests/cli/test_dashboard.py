@@ -249,9 +249,16 @@ def test_the_controllers_use_the_files_that_are_there_now(start: Start, tmp_path
     assert alone.status == 2
     assert "--dashboard-tls-cert-file and --dashboard-tls-private-key-file need each other" in alone.err
     process = start(
-        *words, "--dashboard-tls-cert-file", "tls.crt", "--dashboard-tls-private-key-file", "tls.key"
+        *(*words, "--dashboard-tls-cert-file", "tls.crt", "--dashboard-tls-private-key-file", "tls.key"),
+        *("--dashboard-files", "tls.crt", "--dashboard-scan", "127.0.0.1:1"),
     )
     host, _, port = process.line().partition("https://")[2].removesuffix("/ui/").partition(":")
+    token = yaml.safe_load((tmp_path / "certwright-data" / "kubeconfig").read_text())["users"][0]["user"][
+        "token"
+    ]
+    bearer = f"Bearer {token}"
+    page = Browser().page(f"https://{host}:{port}/ui/elsewhere", authorization=bearer)[2]
+    assert [words for words in ("tls.crt", "127.0.0.1:1") if words not in page] == []
     first = ssl.get_server_certificate((host, int(port)))
     assert first in (pki / "server.crt").read_text()
     openssl = require("openssl")
@@ -330,7 +337,8 @@ def test_what_the_command_refuses(words: list[str], sentence: str) -> None:
 def test_the_chart_has_the_dashboard_where_it_is_enabled() -> None:
     tool("helm", made_by="helm")
     assert "dashboard" not in render()
-    text = render("--set", "dashboard.enabled=true,dashboard.tlsSecretName=web,dashboard.mode=read-only")
+    values = "enabled=true", "tlsSecretName=web", "mode=read-only", "scan[0]=db.example:5432"
+    text = render("--set", ",".join(f"dashboard.{value}" for value in values))
     objects = {(obj["kind"], obj["metadata"]["name"]): obj for obj in documents(text)}
     assert objects["Service", "certwright-dashboard"]["spec"]["sessionAffinity"] == "ClientIP"
     rules = objects["ClusterRole", "certwright-dashboard"]["rules"]
@@ -339,7 +347,8 @@ def test_the_chart_has_the_dashboard_where_it_is_enabled() -> None:
         (["tokenreviews"], ["create"]),
     ]
     pod = objects["Deployment", "certwright"]["spec"]["template"]["spec"]
-    assert {"--dashboard-listen=:8444", "--dashboard=read-only"} <= set(pod["containers"][0]["args"])
+    flags = {"--dashboard-listen=:8444", "--dashboard=read-only", "--dashboard-scan=db.example:5432"}
+    assert flags <= set(pod["containers"][0]["args"])
     assert pod["volumes"][0]["secret"] == {"secretName": "web"}
 
 

@@ -263,7 +263,8 @@ async def _status_of(client: Client, review: Kind[dict[str, Any]], fields: dict[
 
 class ClusterDashboardOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of the dashboard of controllers. `files`: its certificate; None: one of its own. `namespace`:
-    that of the controllers, empty for all. `rules` and `secrets_in` as in `revoke`."""
+    that of the controllers, empty for all. `rules` and `secrets_in` as in `revoke`; `scan` and `searched`:
+    hosts and files, as `scan` and `files` of `dashboard.access.Options`."""
 
     host: str
     port: int
@@ -272,6 +273,8 @@ class ClusterDashboardOptions(msgspec.Struct, frozen=True, kw_only=True):
     namespace: str = ""
     rules: ServerRules = HTTPS_ONLY
     secrets_in: str = "kube-system"
+    scan: tuple[str, ...] = ()
+    searched: tuple[str, ...] = ()
 
 
 class ClusterDashboard:
@@ -318,6 +321,8 @@ class ClusterDashboard:
                 namespace=self._options.namespace,
                 how_to_log_in="`kubectl create token NAME` prints a token of a ServiceAccount.",
                 revoke=partial(revoke, rules=self._options.rules, secrets_in=self._options.secrets_in),
+                scan=self._options.scan,
+                files=self._options.searched,
             )
             self._site = _load(self._access, options, self._sessions, self._clock)
         return await self._site.handle(request)

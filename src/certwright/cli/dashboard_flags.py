@@ -1,19 +1,52 @@
-"""Flags of the dashboard of `certwright controllers`."""
+"""Flags of the dashboard of `certwright controllers`, and those that `serve` has too."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import click
 
 from certwright.cli import lazy
-from certwright.cli.flags import ANY_ADDRESS, Address, flag, parse_address
+from certwright.cli.flags import ANY_ADDRESS, Address, Words, flag, parse_address, repeated
 
 
 def _address(value: str) -> Address | None:
     return parse_address(value) if value else None
+
+
+def _parse_hosts(values: Words) -> Words:
+    for value in values:
+        try:
+            lazy.tls_scan.TlsAddress.parse(value)
+        except ValueError as error:
+            raise click.BadParameter(str(error)) from None
+    return values
+
+
+def scanned_hosts(**settings: Any) -> Any:
+    """The flag `--dashboard-scan`, whose value is a tuple of addresses."""
+    return repeated(
+        "--dashboard-scan",
+        "A host whose certificate the dashboard shows beside the managed ones, as in `certwright expiring "
+        "--scan`; may be repeated.",
+        metavar="HOST[:PORT]",
+        parse=_parse_hosts,
+        **settings,
+    )
+
+
+def searched_files(**settings: Any) -> Any:
+    """The flag `--dashboard-files`, whose value is a tuple of paths and patterns."""
+    return repeated(
+        "--dashboard-files",
+        "Files whose certificates the dashboard shows beside the managed ones: a file, a folder or a "
+        "pattern; may be repeated.",
+        metavar="PATH",
+        parse=tuple,
+        **settings,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +82,8 @@ class DashboardFlags:
         metavar="FILE",
         default="",
     )
+    dashboard_scan: Words = scanned_hosts()
+    dashboard_files: Words = searched_files()
 
     def __post_init__(self) -> None:
         if bool(self.dashboard_cert_file) != bool(self.dashboard_key_file):
@@ -73,4 +108,6 @@ class DashboardFlags:
             namespace=controllers.namespace or "",
             rules=controllers.acme.policy.servers,
             secrets_in=controllers.cluster_resource_namespace,
+            scan=self.dashboard_scan,
+            searched=self.dashboard_files,
         )

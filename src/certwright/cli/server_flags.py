@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import click
 
-from certwright.cli import acme_flags, controller_flags, daemon, delivery_flags, lazy
+from certwright.cli import acme_flags, controller_flags, daemon, dashboard_flags, delivery_flags, lazy
 from certwright.cli.controller_flags import LEADER_ELECT, LEADER_ELECTION_NAMESPACE
 from certwright.cli.flags import (
     ANY_ADDRESS,
@@ -147,15 +147,6 @@ class EtcdFlags:
 DEFAULT_ISSUER = "https://kubernetes.default.svc.cluster.local"
 
 
-def _parse_hosts(values: Words) -> Words:
-    for value in values:
-        try:
-            lazy.tls_scan.TlsAddress.parse(value)
-        except ValueError as error:
-            raise click.BadParameter(str(error)) from None
-    return values
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerFlags:
     """The options of the server; without `--listen` the command chooses the address."""
@@ -231,22 +222,8 @@ class ServerFlags:
         section="Users",
         often=True,
     )
-    dashboard_scan: tuple[str, ...] = repeated(
-        "--dashboard-scan",
-        "A host whose certificate the dashboard shows beside the managed ones, as in `certwright expiring "
-        "--scan`; may be repeated.",
-        metavar="HOST[:PORT]",
-        parse=_parse_hosts,
-        section="Users",
-    )
-    dashboard_files: tuple[str, ...] = repeated(
-        "--dashboard-files",
-        "Files whose certificates the dashboard shows beside the managed ones: a file, a folder or a "
-        "pattern; may be repeated.",
-        metavar="PATH",
-        parse=tuple,
-        section="Users",
-    )
+    dashboard_scan: Words = dashboard_flags.scanned_hosts(section="Users")
+    dashboard_files: Words = dashboard_flags.searched_files(section="Users")
     event_ttl: timedelta = duration(
         "--event-ttl",
         "How long an Event is kept after it was last seen; 0s: forever.",

@@ -293,6 +293,7 @@ OtherNames: "true"
 {{- $flags = append $flags "--dashboard-tls-cert-file=/etc/certwright/dashboard/tls.crt" -}}
 {{- $flags = append $flags "--dashboard-tls-private-key-file=/etc/certwright/dashboard/tls.key" -}}
 {{- end -}}
+{{- range .scan }}{{ $flags = append $flags (printf "--dashboard-scan=%s" .) }}{{ end -}}
 {{- end -}}
 {{- end -}}
 {{- $flags = concat $flags (include "certwright.flagsOfExtraArgs" . | fromYamlArray) -}}
