@@ -11,8 +11,8 @@ import signal
 import socket
 import ssl
 import subprocess
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
 from urllib.parse import urlencode, urljoin, urlsplit
@@ -25,11 +25,14 @@ from certwright.cli.commands import dashboard
 from certwright.cli.main import program
 from cli.calls import Start, issue_quickstart, serve
 from deploy.rights import documents, render
-from support.programs import free_port, running, tool
+from support.oracle import running_etcd, running_kubernetes
+from support.programs import TOOLS, free_port, running, tool
 from support.real import require
 from support.waiting import until_so
 
-DOCS = (Path(__file__).parents[2] / "docs" / "dashboard.md").read_text()
+ROOT = Path(__file__).parents[2]
+DOCS = (ROOT / "docs" / "dashboard.md").read_text()
+CRDS = ROOT / "deploy" / "crds.yaml"
 
 
 class Browser:
@@ -150,14 +153,40 @@ def _event(stream: http.client.HTTPResponse) -> bytes:
     return line
 
 
-@pytest.mark.parametrize("namespace", ["", "shop"])
-def test_in_a_cluster_users_of_the_api_server_see_what_they_may(
-    start: Start, tmp_path: Path, namespace: str
-) -> None:
-    """Our server is the cluster. The controllers have the rights of the chart, and no others."""
-    kubectl = require("kubectl")
+@contextmanager
+def _certwright(start: Start, folder: Path) -> Iterator[Path]:
+    """Our API server is the cluster; its kubeconfig."""
     serve(start, "--controllers", "", "--dashboard", "off")
-    admin = tmp_path / "certwright-data" / "kubeconfig"
+    yield folder / "certwright-data" / "kubeconfig"
+
+
+@contextmanager
+def _kubernetes(_: Start, folder: Path) -> Iterator[Path]:
+    """Kubernetes' API server is the cluster; its kubeconfig. CI does not build the server for ten minutes."""
+    if not (TOOLS / "kube-apiserver").exists():
+        pytest.skip("kube-apiserver does not exist; run `make kubernetes`")
+    with running_etcd(folder) as etcd, running_kubernetes(folder, etcd) as server:
+        kubectl = [require("kubectl"), "--kubeconfig", str(server.kubeconfig)]
+        for words in (["create"], ["wait", "--for=condition=Established", "--timeout=60s"]):
+            subprocess.run([*kubectl, *words, "-f", str(CRDS)], check=True, stdout=subprocess.DEVNULL)
+        yield server.kubeconfig
+
+
+@pytest.mark.parametrize("namespace", ["", "shop"])
+@pytest.mark.parametrize("cluster", [_certwright, _kubernetes])
+def test_in_a_cluster_users_of_the_api_server_see_what_they_may(
+    start: Start,
+    tmp_path: Path,
+    namespace: str,
+    cluster: Callable[[Start, Path], AbstractContextManager[Path]],
+) -> None:
+    with cluster(start, tmp_path) as admin:
+        _users_see_what_they_may(start, tmp_path, namespace, admin)
+
+
+def _users_see_what_they_may(start: Start, folder: Path, namespace: str, admin: Path) -> None:
+    """The controllers have the rights of the chart, and no others."""
+    kubectl = require("kubectl")
 
     def kube(*words: str, stdin: str = "") -> str:
         done = subprocess.run(
@@ -181,7 +210,7 @@ def test_in_a_cluster_users_of_the_api_server_see_what_they_may(
     token = kube("-n", "certwright", "create", "token", "certwright")
     config = yaml.safe_load(admin.read_text())
     config["users"][0]["user"] = {"token": token}
-    (tmp_path / "controllers.kubeconfig").write_text(yaml.safe_dump(config))
+    (folder / "controllers.kubeconfig").write_text(yaml.safe_dump(config))
     kube("apply", "-f", "-", stdin=SHOP)
     only = ("--namespace", namespace) if namespace else ()
     process = start(
@@ -192,7 +221,10 @@ def test_in_a_cluster_users_of_the_api_server_see_what_they_may(
     browser = Browser()
     for name, where in (("looks", "shop"), ("nothing", "bank")):
         kube("-n", where, "create", "serviceaccount", name)
-    kube("-n", "shop", "create", "rolebinding", "looks", "--clusterrole=view", "--serviceaccount=shop:looks")
+    kube(
+        "-n", "shop", "create", "role", "looks", "--verb=get,list", "--resource=certificates.cert-manager.io"
+    )
+    kube("-n", "shop", "create", "rolebinding", "looks", "--role=looks", "--serviceaccount=shop:looks")
     tokens = {
         name: kube("-n", ns, "create", "token", name) for name, ns in (("looks", "shop"), ("nothing", "bank"))
     }
@@ -209,8 +241,23 @@ def test_in_a_cluster_users_of_the_api_server_see_what_they_may(
     assert "kubectl create token" in page
     _, status, page = browser.page(f"https://{at}/ui/login", {"credential": tokens["looks"]})
     assert (status, "system:serviceaccount:shop:looks" in page) == (200, True)
-    assert browser.page(f"https://{at}/ui/certificates/shop/web")[1] == 200
+    kube("-n", "shop", "wait", "certificate/web", "--for=condition=Ready", "--timeout=60s")
+    where, status, page = browser.page(f"https://{at}/ui/certificates/shop/web")
+    assert (status, "may not get Secret web-tls" in page, "web-1" in page) == (200, True, False)
+    forbidden = {"token": re.findall(r'name="token" value="([^"]*)"', page)[0]}
+    assert browser.page(f"{where}/renew", forbidden)[1] == 403
     assert browser.page(f"https://{at}/ui/certificates/bank/vault")[1] == 404
+    more = ("--verb=get,list,patch", "--resource=certificaterequests.cert-manager.io,secrets,events")
+    status_too = "--resource=certificates.cert-manager.io/status"
+    kube("-n", "shop", "create", "role", "more", *more, status_too)
+    kube("-n", "shop", "create", "rolebinding", "more", "--role=more", "--serviceaccount=shop:looks")
+    _, status, page = browser.page(where)
+    shown = ("SHA-256", "web-1", "The certificate has been successfully issued")
+    assert [words for words in shown if words not in page] == []
+    assert "successfully issued" in browser.page(f"https://{at}/ui/stream")[2]
+    _, status, page = browser.page(f"{where}/renew", forbidden)
+    assert (status, "Renewing" in page) == (200, True), page
+    until_so(lambda: "web-2" in browser.page(where)[2])
     with browser.open(f"https://{at}/ui/live?at=certificates/shop/web") as (_, stream):
         _event(stream)
         kube("-n", "shop", "delete", "serviceaccount", "looks")
@@ -229,7 +276,12 @@ SHOP = """
 apiVersion: cert-manager.io/v1
 kind: Certificate
 metadata: {name: web, namespace: shop}
-spec: {secretName: web-tls, dnsNames: [web.example.test], issuerRef: {name: nobody}}
+spec: {secretName: web-tls, commonName: web.test, dnsNames: [web.test], issuerRef: {name: root}}
+---
+apiVersion: cert-manager.io/v1
+kind: Issuer
+metadata: {name: root, namespace: shop}
+spec: {selfSigned: {}}
 ---
 apiVersion: cert-manager.io/v1
 kind: Certificate
