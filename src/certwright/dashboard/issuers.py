@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import io
 from base64 import b64decode
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
@@ -34,6 +34,7 @@ Json = dict[str, Any]
 _MOST: Final = 200
 _DEEPEST: Final = 12
 """Levels of the tree of CAs."""
+_MOST_CAS: Final = 500
 _LEDGERS_IN: Final = "kube-system"
 
 
@@ -66,13 +67,15 @@ class IssuerView(msgspec.Struct, frozen=True):
 
 
 class Authority(msgspec.Struct, frozen=True):
-    """A CA of the index, with the CAs that it has signed, and the number of certificates."""
+    """A CA of the index, with the CAs that it has signed, and the number of certificates. `circle`: the CA
+    that has signed it, where that CA is below."""
 
     row: Row
     issuers: Sequence[str]
     number: int
     below: Sequence[Authority]
     level: str
+    circle: ObjectKey | None = None
 
 
 def views_of(
@@ -126,11 +129,14 @@ def _gauge(row: limits.Row, now: datetime) -> Gauge:
     return Gauge(words, min(row.used / row.rate.count, 1.0), row.free_at if row.free_at > now else None)
 
 
-def tree_of(found: Sequence[Json], rows: Sequence[Row]) -> list[Authority]:
-    """The CAs that were issued here, each below the one that has signed it; those without one first.
+def tree_of(found: Sequence[Json], rows: Sequence[Row]) -> tuple[list[Authority], int]:
+    """The CAs that were issued here, each below the CA that has signed it; those without one first. And how
+    many there are beyond the `_MOST_CAS` that are shown.
 
-    Below `_DEEPEST` levels they are beside each other, because a tenant may make a chain of any length."""
-    authorities = {(row.namespace, row.secret): row for row in rows if row.is_ca}
+    Of CAs that have signed each other in a circle, one is shown as if no CA had signed it. Below `_DEEPEST`
+    levels CAs are beside each other, because a tenant may make a chain of any length."""
+    cas = [row for row in rows if row.is_ca]
+    authorities = {(row.namespace, row.secret): row for row in reversed(cas)}
     by_name = {secret: row for (_, secret), row in authorities.items()}
     signers: dict[tuple[str, str], Row] = {}
     serving: dict[ObjectKey, list[str]] = {}
@@ -143,37 +149,51 @@ def tree_of(found: Sequence[Json], rows: Sequence[Row]) -> list[Authority]:
             reference = f"{issuer['kind']}/{issuer['metadata']['name']}"
             signers[reference, place] = ca
             serving.setdefault(ca.key, []).append(f"{reference}{f' in {place}' if place else ''}")
-    signed: Counter[ObjectKey] = Counter()
-    below: dict[ObjectKey | None, list[Row]] = {}
-    for row in rows:
-        signer = signers.get(_reference(row))
-        if not row.is_ca and signer is not None:
-            signed[signer.key] += 1
-    for row in authorities.values():
-        signer = signers.get(_reference(row))
-        parent = signer.key if signer is not None and signer.key != row.key else None
-        below.setdefault(parent, []).append(row)
+    signed = Counter(
+        signer.key for row in rows if not row.is_ca and (signer := signers.get(_reference(row))) is not None
+    )
+    parents = {row.key: signers.get(_reference(row)) for row in cas}
+    cut = _in_circles(cas, parents)
+    signed_by: dict[ObjectKey | None, list[Row]] = {}
+    for row in cas:
+        signer = parents[row.key]
+        signed_by.setdefault(None if signer is None or row.key in cut else signer.key, []).append(row)
+    # Roots first: the long chain of a tenant does not hide the CAs of others.
+    shown = list(signed_by.get(None, ()))
+    for row in shown:
+        shown += signed_by.get(row.key, ())
+    kept = {row.key for row in shown[:_MOST_CAS]}
+    below = {key: [row for row in members if row.key in kept] for key, members in signed_by.items()}
 
     def branch(parent: ObjectKey | None, depth: int) -> list[Authority]:
         members = list(below.get(parent, ()))
         if is_deepest := depth == _DEEPEST:
-            waiting = deque(members)
-            while waiting:
-                more = below.get(waiting.popleft().key, [])
-                members += more
-                waiting += more
-        return [
-            Authority(
-                row,
-                serving.get(row.key, []),
-                signed[row.key],
-                [] if is_deepest else branch(row.key, depth + 1),
-                "ok" if row.is_valid else "bad",
-            )
-            for row in members
-        ]
+            for row in members:
+                members += below.get(row.key, ())
+        return [authority(row, [] if is_deepest else branch(row.key, depth + 1)) for row in members]
 
-    return branch(None, 1)
+    def authority(row: Row, members: Sequence[Authority]) -> Authority:
+        signer = parents[row.key]
+        circle = signer.key if signer is not None and row.key in cut and signer.key != row.key else None
+        level = "ok" if row.is_valid else "bad"
+        return Authority(row, serving.get(row.key, []), signed[row.key], members, level, circle)
+
+    return branch(None, 1), len(cas) - len(kept)
+
+
+def _in_circles(cas: Sequence[Row], parents: Mapping[ObjectKey, Row | None]) -> set[ObjectKey]:
+    """One CA of each circle of CAs that have signed each other, also of a CA that has signed itself."""
+    done, chosen = set[ObjectKey](), set[ObjectKey]()
+    for row in cas:
+        path = set[ObjectKey]()
+        signer: Row | None = row
+        while signer is not None and signer.key not in done and signer.key not in path:
+            path.add(signer.key)
+            signer = parents[signer.key]
+        if signer is not None and signer.key in path:
+            chosen.add(signer.key)
+        done |= path
+    return chosen
 
 
 async def _limits(visit: Visit, found: Sequence[Json]) -> list[limits.Row]:
@@ -202,17 +222,18 @@ async def page(visit: Visit) -> View:
             found.append(issuer)
     scope, used = await visit.scope("certificates"), await _limits(visit, found)
 
-    def compute() -> tuple[list[IssuerView], list[Authority]]:
+    def compute() -> tuple[list[IssuerView], list[Authority], int]:
         rows = visible_rows(visit.index, scope)
-        return views_of(found, rows, used, visit.now), tree_of(found, rows)
+        return views_of(found, rows, used, visit.now), *tree_of(found, rows)
 
     # With 100,000 certificates this takes a tenth of a second.
-    views, tree = await asyncio.to_thread(compute)
+    views, tree, more_cas = await asyncio.to_thread(compute)
     context = {
         "issuers": views[:_MOST],
         "more": max(len(views) - _MOST, 0),
         "summary": _summary(views),
         "tree": tree,
+        "more_cas": more_cas,
     }
     return View("issuers.html", context, live=("summary", "issuers", "authorities"))
 
