@@ -21,7 +21,7 @@ import msgspec
 from bench.issuance import issue, make_issuers
 from bench.rig import Daemon, cpu_s, daemon, memory_mb, percentile, session, table
 from certwright import app
-from certwright.app.dashboard import Front
+from certwright.app.dashboard import DashboardHandler
 from certwright.app.options import ServeOptions
 from certwright.app.stores import open_store
 from certwright.diagnosis.related import CERTIFICATES
@@ -78,7 +78,7 @@ async def _first_page(number: int) -> list[str]:
         api = ApiServer(store, clock, authenticator=lambda _: app.ADMIN)
         await api.start(custom_resource_definitions())
         await _fill(Client(LocalTransport(api.handle, app.ADMIN), user_agent="bench"), number)
-        front = Front(api, lambda: options, clock, system=app.ADMIN, seal_key=b"bench")
+        front = DashboardHandler(api, lambda: options, clock, system=app.ADMIN, seal_key=b"bench")
 
         async def ask(path: str) -> tuple[Response, float]:
             begun = time.perf_counter()

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import trustme
 
-from certwright.app.controllers import Page, serve_pages
+from certwright.app.controllers import Page, serve_probes
 from certwright.app.metrics_tls import (
     CA_LIFE,
     CaSettings,
@@ -185,7 +185,7 @@ async def test_files_are_read_again_and_bad_ones_leave_the_former_in_use(
     authority, clock = trustme.CA(), TestClock(START)
     certificate = ServingCertificate(MetricsTls(source=files), world.client, clock)
     await certificate.renew()
-    pages = await serve_pages("127.0.0.1", 0, {"/metrics": page}, certificate.context)
+    pages = await serve_probes("127.0.0.1", 0, {"/metrics": page}, certificate.context)
     keeping = asyncio.create_task(certificate.keep())
     with pytest.raises(OSError):
         await served(pages.port, authority)
@@ -241,7 +241,7 @@ async def test_the_lowest_version_and_the_cipher_suites_are_the_operators(
     ):
         certificate = ServingCertificate(tls, world.client, TestClock(START))
         await certificate.renew()
-        pages = await serve_pages("127.0.0.1", 0, {"/metrics": page}, certificate.context)
+        pages = await serve_probes("127.0.0.1", 0, {"/metrics": page}, certificate.context)
         assert (await served(pages.port, authority))[0].endswith(b"hello\n")
         with pytest.raises(OSError) if is_old_refused else contextlib.nullcontext():
             assert (await served(pages.port, authority, **old))[0].endswith(b"hello\n")
@@ -254,7 +254,7 @@ async def test_a_client_without_tls_gets_no_page(
     write(tmp_path, trustme.CA().issue_cert("127.0.0.1"))
     certificate = ServingCertificate(MetricsTls(source=files), world.client, TestClock(START))
     await certificate.renew()
-    pages = await serve_pages("127.0.0.1", 0, {"/metrics": page}, certificate.context)
+    pages = await serve_probes("127.0.0.1", 0, {"/metrics": page}, certificate.context)
     reader, writer = await asyncio.open_connection("127.0.0.1", pages.port)
     writer.write(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
     with contextlib.suppress(OSError):

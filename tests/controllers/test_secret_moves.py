@@ -72,7 +72,7 @@ class Server:
         self.gate = asyncio.Event()
         self.gate.set()
         self.gets: Counter[str] = Counter()
-        self._pages: dict[str, tuple[int, list[State]]] = {}
+        self._probes: dict[str, tuple[int, list[State]]] = {}
         self._numbers = itertools.count(1)
 
     def write(self, name: str, *, label: bool | None) -> State | None:
@@ -105,7 +105,7 @@ class Server:
 
     async def _list(self, side: Side, given: dict[str, str]) -> Response:
         if (token := given.get("continue", "")) != "":
-            revision, items = self._pages.pop(token)
+            revision, items = self._probes.pop(token)
         else:
             revision = int(given.get("resourceVersion", self.revision))
             items = [state for state in self._at(revision) if labelled(state) is side.wants_label]
@@ -113,7 +113,7 @@ class Server:
         meta: dict[str, str] = {"resourceVersion": str(revision)}
         if len(items) > 1:
             meta["continue"] = token = str(next(self._numbers))
-            self._pages[token] = (revision, items[1:])
+            self._probes[token] = (revision, items[1:])
         side.told_until = revision
         return _answer(200, {"metadata": meta, "items": items[:1]})
 

@@ -64,7 +64,7 @@ async def stored(scene: Scene, name: str = "web") -> Secret:
 
 async def cached_secret(scene: Scene, name: str = "web") -> Secret:
     assert scene.world.controllers is not None
-    secret = await scene.world.controllers.wiring.caches.secrets.look(ObjectKey("default", name))
+    secret = await scene.world.controllers.wiring.caches.secrets.peek(ObjectKey("default", name))
     assert secret is not None
     return secret
 

@@ -13,7 +13,7 @@ from urllib.parse import quote, urlencode
 import msgspec
 import pytest
 
-from certwright.app.dashboard import Front
+from certwright.app.dashboard import DashboardHandler
 from certwright.app.options import ServeOptions
 from certwright.dashboard.access import Credential
 from certwright.dashboard.rendering import static_path
@@ -77,12 +77,12 @@ async def _send(world: World, method: str, path: str, body: Mapping[str, Any]) -
     return msgspec.json.decode(response.body)
 
 
-def _front(world: World, **options: Any) -> Front:
+def _front(world: World, **options: Any) -> DashboardHandler:
     """The dashboard of a daemon: with tokens of ServiceAccounts, which the world's API server issues."""
     given = ServeOptions(data_dir=None, **options)  # type: ignore[arg-type] # nothing here reads it
-    front = Front(world.server, lambda: given, world.clock, system=ADMIN, seal_key=b"key")
-    world.on_close.append(front.close)
-    return front
+    handler = DashboardHandler(world.server, lambda: given, world.clock, system=ADMIN, seal_key=b"key")
+    world.on_close.append(handler.close)
+    return handler
 
 
 async def _account(world: World, name: str, namespace: str = "shop", *, seconds: int = 3600) -> str:
@@ -151,10 +151,10 @@ STRANGERS: Mapping[str, Mapping[str, str]] = {
 async def test_strangers_get_no_object_by_any_method_and_path(
     world: World, fields: Mapping[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    front = _front(world, anonymous_auth=True)
+    handler = _front(world, anonymous_auth=True)
     for method in ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "REPORT"):
         for path in (*PAGES, "link", "logout", "nothing", "a" * 8000, "%2e%2e/api/v1/secrets", "%00", "..;/"):
-            response = await front.handle(Request(method, f"/ui/{path}", dict(fields)))
+            response = await handler.handle(Request(method, f"/ui/{path}", dict(fields)))
             _assert_headers(response)
             # The second page continues to itself, as a browser of the user would.
             assert response.status in (302, 401, 403) or (response.status, fields.get("sec-fetch-site")) == (
@@ -302,31 +302,31 @@ async def test_a_session_ends_when_idle_and_after_its_lifetime(world: World) -> 
 
 
 async def test_a_session_and_its_stream_end_with_the_token(world: World) -> None:
-    front = _front(world)
+    handler = _front(world)
     token = await _account(world, "anna", seconds=3600)
-    code = front.link(token)
-    response = await front.handle(Request("GET", code))
+    code = handler.link(token)
+    response = await handler.handle(Request("GET", code))
     cookie = {"cookie": f"{COOKIE}={_cookie_of(response)}"}
-    assert (await front.handle(Request("GET", "/ui/", cookie))).status == 200
-    stream = await front.handle(Request("GET", "/ui/live?at=", cookie))
+    assert (await handler.handle(Request("GET", "/ui/", cookie))).status == 200
+    stream = await handler.handle(Request("GET", "/ui/live?at=", cookie))
     assert stream.stream is not None
     assert b"retry" in await anext(aiter(stream.stream))
     assert b"data: " in await anext(aiter(stream.stream))
     await _send(world, "DELETE", "/api/v1/namespaces/shop/serviceaccounts/anna", {})
     await world.create(CERTIFICATES, make_certificate("new", "root", namespace="shop"))
-    assert (await front.handle(Request("GET", "/ui/", cookie))).status == 302
+    assert (await handler.handle(Request("GET", "/ui/", cookie))).status == 302
     async with asyncio.timeout(20):
         assert "event: end" in "".join([chunk.decode() async for chunk in stream.stream])
     token = await _account(world, "berta", seconds=600)
-    response = await front.handle(Request("GET", front.link(token)))
+    response = await handler.handle(Request("GET", handler.link(token)))
     cookie = {"cookie": f"{COOKIE}={_cookie_of(response)}"}
     bearer = {"authorization": f"Bearer {token}"}
-    assert [(await front.handle(Request("GET", "/ui/", each))).status for each in (cookie, bearer)] == [
+    assert [(await handler.handle(Request("GET", "/ui/", each))).status for each in (cookie, bearer)] == [
         200,
         200,
     ]
     await world.advance(timedelta(minutes=12))
-    assert [(await front.handle(Request("GET", "/ui/", each))).status for each in (cookie, bearer)] == [
+    assert [(await handler.handle(Request("GET", "/ui/", each))).status for each in (cookie, bearer)] == [
         302,
         401,
     ]
@@ -523,24 +523,24 @@ async def test_keys_and_tokens_are_in_no_page_error_or_log(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    front = _front(world)
+    handler = _front(world)
     token = await _account(world, "anna", seconds=3600)
     key = (await world.secret("web", "shop")).data["tls.key"].decode().splitlines()[1]
     await grant(world, "system:serviceaccount:shop:anna", ("*", "*", "*", ""))
-    response = await front.handle(Request("GET", front.link(token)))
+    response = await handler.handle(Request("GET", handler.link(token)))
     cookie = _cookie_of(response)
     texts: list[str] = []
     for path in (*PAGES, "certificates/shop/web", "cas/shop/web", "nothing", "?" + "a=1&" * 60):
         for headers in ({"cookie": f"{COOKIE}={cookie}"}, {"authorization": f"Bearer {token}"}):
             for method, body in (("GET", b""), ("POST", b"token=x"), ("POST", b"&".join([b"a=1"] * 99))):
-                response = await front.handle(Request(method, f"/ui/{path}", dict(headers), body))
+                response = await handler.handle(Request(method, f"/ui/{path}", dict(headers), body))
                 assert response.status < 500, (method, path)
                 texts.append(await _body(response))
                 texts.append(str({k: v for k, v in response.headers.items() if k != "set-cookie"}))
     wrong = f"{token}x"
     kubeconfig = f"users: [{{name: a, user: {{password: {token}}}}}]\ncontexts: []\ncurrent-context: a"
     for text in (wrong, kubeconfig, f"[{token}", f"a: {token}\n\t- b", "&a [*a]\n:", "x:\n" * 30_000):
-        response = await front.handle(
+        response = await handler.handle(
             Request("POST", "/ui/login", {}, urlencode({"credential": text}).encode())
         )
         assert response.status in (401, 413), text[:20]
@@ -621,37 +621,37 @@ async def test_a_user_of_much_processor_time_waits_for_further_pages() -> None:
 
 async def test_the_switch_follows_a_reload(world: World) -> None:
     given = {"dashboard": "on"}
-    front = Front(
+    handler = DashboardHandler(
         world.server,
         lambda: ServeOptions(data_dir=None, **given),  # type: ignore[arg-type] # nothing here reads it
         world.clock,
         system=ADMIN,
         seal_key=b"key",
     )
-    world.on_close.append(front.close)
+    world.on_close.append(handler.close)
     token = await _account(world, "anna")
     await grant(world, "system:serviceaccount:shop:anna", ("*", "*", "*", ""))
-    cookie = {"cookie": f"{COOKIE}={_cookie_of(await front.handle(Request('GET', front.link(token))))}"}
-    page = await _body(await front.handle(Request("GET", "/ui/certificates/shop/web", cookie)))
+    cookie = {"cookie": f"{COOKIE}={_cookie_of(await handler.handle(Request('GET', handler.link(token))))}"}
+    page = await _body(await handler.handle(Request("GET", "/ui/certificates/shop/web", cookie)))
     assert "certificates/shop/web/renew" in page
     form = page.partition('name="token" value="')[2].partition('"')[0]
     body = urlencode({"token": form}).encode()
-    stream = await front.handle(Request("GET", "/ui/live?at=", cookie))
+    stream = await handler.handle(Request("GET", "/ui/live?at=", cookie))
     assert stream.stream is not None
     await anext(aiter(stream.stream))
     given["dashboard"] = "read-only"
-    await front.reload()
-    response = await front.handle(Request("POST", "/ui/certificates/shop/web/renew", cookie, body))
+    await handler.reload()
+    response = await handler.handle(Request("POST", "/ui/certificates/shop/web/renew", cookie, body))
     assert response.status == 403
     assert "read-only" in await _body(response)
     given["dashboard"] = "off"
-    await front.reload()
-    response = await front.handle(Request("GET", "/ui/", {"authorization": f"Bearer {token}"}))
+    await handler.reload()
+    response = await handler.handle(Request("GET", "/ui/", {"authorization": f"Bearer {token}"}))
     assert response.status == 403  # the API server's answer
     async with asyncio.timeout(20):
         assert "event: end" in "".join([chunk.decode() async for chunk in stream.stream])
     given["dashboard"] = "on"
-    assert (await front.handle(Request("GET", "/ui/", cookie))).status == 200
+    assert (await handler.handle(Request("GET", "/ui/", cookie))).status == 200
 
 
 def test_identities_of_one_namespace_share_their_turns() -> None:

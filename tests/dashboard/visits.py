@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from certwright.app.dashboard import Front
+from certwright.app.dashboard import DashboardHandler
 from certwright.app.options import ServeOptions
 from certwright.diagnosis import related
 from certwright.kube.client.rest import Client
@@ -48,7 +48,7 @@ class Dashboard:
     def __init__(self, world: World, **options: Any) -> None:
         self.world = world
         serve = ServeOptions(data_dir=Path("none"), **options)
-        self.front = Front(world.server, lambda: serve, world.clock, system=ADMIN, seal_key=b"k")
+        self.handler = DashboardHandler(world.server, lambda: serve, world.clock, system=ADMIN, seal_key=b"k")
         self.tokens: dict[str, str] = {}
 
     async def post_object(self, path: str, content: Json) -> Json:
@@ -86,7 +86,7 @@ class Dashboard:
     async def ask(self, method: str, path: str, body: bytes = b"", **headers: str) -> Response:
         """The dashboard's response. Header names have `_` for `-`."""
         fields = {name.replace("_", "-"): value for name, value in headers.items()}
-        return await self.front.handle(Request(method, path, fields, body))
+        return await self.handler.handle(Request(method, path, fields, body))
 
     async def get(self, user: str, path: str) -> str:
         """A page, as that user with a bearer token."""
@@ -130,4 +130,4 @@ async def shop(**options: Any) -> AsyncIterator[Dashboard]:
                 await dashboard.add_user(name)
             yield dashboard
         finally:
-            await dashboard.front.close()
+            await dashboard.handler.close()

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from certwright.admission import certificate_kinds
-from certwright.app.loop import collect_rarely, keep_what_is_there
+from certwright.app.loop import collect_rarely, freeze_heap
 from certwright.kube.apiserver.server import ApiServer
 from certwright.kube.store.memory import MemoryStore
 from certwright.kube.util.clock import SystemClock
@@ -51,7 +51,7 @@ pytestmark = pytest.mark.every(6)
 def _kept() -> None:
     """As `serve` does: what lives as long as the server is not looked at again and again."""
     gc.collect()
-    keep_what_is_there()
+    freeze_heap()
 
 
 @pytest.fixture

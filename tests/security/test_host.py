@@ -14,7 +14,7 @@ import pytest
 
 from certwright.acme.solvers.contract import SolverNotAllowed
 from certwright.controllers.acme import solver_factory
-from certwright.controllers.acme.challenge_work import SolverUse
+from certwright.controllers.acme.challenge_progress import SolverUse
 from certwright.controllers.acme.options import AcmeOptions
 from certwright.kube.api import codec
 from certwright.resources.issuer import ClusterIssuer

@@ -16,7 +16,7 @@ Modules:      options (settings of a process, --feature-gates), opening (directo
 from certwright.app.backup import back_up, restore
 from certwright.app.controllers import RunningControllers, send_test, start_controllers
 from certwright.app.dashboard import ClusterAccess, ClusterDashboard, ClusterDashboardOptions
-from certwright.app.loop import keep_what_is_there, run
+from certwright.app.loop import freeze_heap, run
 from certwright.app.metrics_tls import CaSettings, CertificateFiles, MetricsTls
 from certwright.app.opening import ADMIN
 from certwright.app.options import (
@@ -35,7 +35,7 @@ from certwright.controllers.replicas.shards import ClusterSettings
 from certwright.controllers.shims.annotations import ShimOptions
 from certwright.kit.outgoing import ServerRules
 from certwright.kube.apiserver.http.fairness import InFlight
-from certwright.kube.runtime.lease import Terms
+from certwright.kube.runtime.lease import LeaseTiming
 from certwright.resources.operator_policy import OperatorPolicy
 
 __all__ = [
@@ -55,6 +55,7 @@ __all__ = [
     "ExportSettings",
     "Exports",
     "InFlight",
+    "LeaseTiming",
     "MetricsTls",
     "OperatorPolicy",
     "Root",
@@ -64,9 +65,8 @@ __all__ = [
     "ServerRules",
     "ShimOptions",
     "StartError",
-    "Terms",
     "back_up",
-    "keep_what_is_there",
+    "freeze_heap",
     "lexicon_problem",
     "plugin_problem",
     "restore",

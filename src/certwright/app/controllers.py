@@ -91,7 +91,7 @@ class RunningControllers:
         self._listeners = listeners
         self._executor = executor
         self._transport = transport
-        self._pages: Pages | None = None
+        self._probes: ProbeServer | None = None
 
     def take_metrics(self) -> Callable[[], bytes]:
         """Take a snapshot of the metrics, and return a function that renders it, also in a thread."""
@@ -120,10 +120,10 @@ class RunningControllers:
             return Page("text/plain; charset=utf-8", b"ok")
 
         try:
-            self._pages = await serve_pages(host, port, {"/metrics": metrics, "/livez": livez}, context)
+            self._probes = await serve_probes(host, port, {"/metrics": metrics, "/livez": livez}, context)
         except OSError as error:
             raise StartError(f"cannot serve metrics on {host}:{port}: {error.strerror or error}") from error
-        return self._pages.port
+        return self._probes.port
 
     @property
     def settings(self) -> Settings:
@@ -189,8 +189,8 @@ class RunningControllers:
         for at most half a second."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self._controllers.flush(), _FLUSH_WITHIN_S)
-        if self._pages is not None:
-            await self._pages.close()
+        if self._probes is not None:
+            await self._probes.close()
         await self._controllers.close()
         await self._tasks.close()
         await self._listeners.close()
@@ -340,7 +340,7 @@ class Page(NamedTuple):
 MakePage = Callable[[], Awaitable[Page]]
 
 
-class Pages:
+class ProbeServer:
     """A small HTTP server for probes and scrapers inside a network: no users, read-only; with or without TLS.
 
     It serves each path with the result of its function. Every response closes the connection (RFC 9112),
@@ -362,9 +362,9 @@ class Pages:
         await asyncio.sleep(0)
 
 
-async def serve_pages(
+async def serve_probes(
     host: str, port: int, pages: Mapping[str, MakePage], tls: ssl.SSLContext | None = None
-) -> Pages:
+) -> ProbeServer:
     """Start listening, with `tls` over TLS. Raises `OSError` if that fails."""
     open_connections: set[asyncio.StreamWriter] = set()
 
@@ -382,7 +382,7 @@ async def serve_pages(
 
     times = {} if tls is None else {"ssl_handshake_timeout": _PATIENCE_S, "ssl_shutdown_timeout": _TLS_END_S}
     server = await asyncio.start_server(talk, host, port, limit=_LONGEST_HEAD, ssl=tls, **times)
-    return Pages(server, open_connections)
+    return ProbeServer(server, open_connections)
 
 
 async def _answer(request: bytes, pages: Mapping[str, MakePage]) -> bytes:

@@ -27,7 +27,7 @@ from certwright.kube.api.core import SELF_SUBJECT_REVIEWS, TOKEN_REVIEWS
 from certwright.kube.api.errors import BadRequest, Forbidden, Unauthorized
 from certwright.kube.api.kinds import Kind
 from certwright.kube.apiserver.base.users import flow_of, is_privileged
-from certwright.kube.apiserver.http.fairness import Bounds, Level
+from certwright.kube.apiserver.http.fairness import Bounds, PriorityLevel
 from certwright.kube.apiserver.http.https import HttpsServer, serve_https
 from certwright.kube.apiserver.server import ApiServer
 from certwright.kube.client.rest import Client
@@ -71,9 +71,9 @@ class _Turns:
     """
 
     def __init__(self) -> None:
-        self._pages = Level("dashboard", _PAGES)
-        self._actions = Level("dashboard forms", _ACTIONS)
-        self._attempts = Level("dashboard log-in", _ATTEMPTS)
+        self._pages = PriorityLevel("dashboard", _PAGES)
+        self._actions = PriorityLevel("dashboard forms", _ACTIONS)
+        self._attempts = PriorityLevel("dashboard log-in", _ATTEMPTS)
         self._shares: dict[str, ProcessorShare] = {}
         self._share_of_all = ProcessorShare(_SHARE_OF_ALL, _BURST_OF_ALL_S)
 
@@ -185,7 +185,7 @@ class ClusterAccess(FairAccess):
         self._users = users
         self._clock = clock
         # Reviews that strangers cause are few at a time: each is a request of the controllers.
-        self._reviews = Level("dashboard reviews", _REVIEWS)
+        self._reviews = PriorityLevel("dashboard reviews", _REVIEWS)
         self._known: dict[bytes, tuple[float, Identity]] = {}
 
     async def identify(self, credential: Credential, request: Request | None = None) -> Identity:
@@ -286,7 +286,7 @@ class ClusterDashboard:
         self._clock = clock
         self._tasks = TaskSet()
         self._site: Site | None = None
-        self._face: HttpsServer | None = None
+        self._server: HttpsServer | None = None
         self._seal_key = secrets.token_bytes(32)
         self._sessions = Sessions(self._seal_key, clock)
 
@@ -299,13 +299,13 @@ class ClusterDashboard:
         await certificate.renew()
         self._tasks.start(certificate.keep(), name="the certificate of the dashboard")
         try:
-            self._face = await serve_https(
+            self._server = await serve_https(
                 self.handle, host=options.host, port=options.port, context=certificate.context, is_fair=False
             )
         except OSError as error:
             where = f"{in_brackets(options.host)}:{options.port}"
             raise StartError(f"cannot serve the dashboard on {where}: {error.strerror or error}") from error
-        return self._face.port
+        return self._server.port
 
     async def handle(self, request: Request) -> Response:
         """Answer any request; never raises but `asyncio.CancelledError`."""
@@ -329,8 +329,8 @@ class ClusterDashboard:
 
     async def close(self) -> None:
         """Stop listening, and following the API."""
-        if self._face is not None:
-            await self._face.close(grace_s=0.2)
+        if self._server is not None:
+            await self._server.close(grace_s=0.2)
         if self._site is not None:
             await self._site.close()
         await self._tasks.close()
@@ -371,7 +371,7 @@ def _load(access: Access, options: Options, sessions: Sessions, clock: Clock) ->
     return Site(access, options, sessions, clock)
 
 
-class Front:
+class DashboardHandler:
     """The handler of the daemon: requests below /ui go to the dashboard, all others to the API server.
 
     The dashboard is loaded at its first request, so that it costs nothing where nobody opens it. `options`

@@ -90,7 +90,7 @@ def shorten_switch_interval() -> None:
     sys.setswitchinterval(0.0005)
 
 
-def keep_what_is_there() -> None:
+def freeze_heap() -> None:
     """Exclude all present objects from garbage collection, permanently.
 
     For a process that has just loaded its data, and keeps most of it: traversing the objects of 50,000
@@ -99,8 +99,8 @@ def keep_what_is_there() -> None:
     gc.freeze()
 
 
-def release_what_is_gone() -> None:
-    """Collect garbage among the objects that `keep_what_is_there` has excluded, e.g. caches of controllers
+def collect_frozen() -> None:
+    """Collect garbage among the objects that `freeze_heap` has excluded, e.g. caches of controllers
     that have ended. Blocks the loop as long as that says: only after an order of the operator."""
     gc.unfreeze()
     gc.collect()

@@ -19,8 +19,8 @@ from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 from certwright.admission import certificate_kinds
 from certwright.app import opening, shared_files, tls_identity
 from certwright.app.controllers import Closers, RunningControllers, start_controllers
-from certwright.app.dashboard import Front
-from certwright.app.loop import LAG, keep_what_is_there, release_what_is_gone
+from certwright.app.dashboard import DashboardHandler
+from certwright.app.loop import LAG, collect_frozen, freeze_heap
 from certwright.app.opening import ADMIN, StaticUsers
 from certwright.app.options import ServeOptions, StartError, operator_policy, server_gates
 from certwright.app.stores import open_store
@@ -79,7 +79,7 @@ class RunningServer:
         users: StaticUsers,
         in_use: _InUse,
         closers: Closers,
-        front: Front,
+        front: DashboardHandler,
         token: str,
     ) -> None:
         self._api = api
@@ -143,13 +143,13 @@ class RunningServer:
             self._api.use_limits(options.in_flight)
         await self._front.reload()
         if self.controllers is not None and settings is not None and await self.controllers.reload(settings):
-            release_what_is_gone()
+            collect_frozen()
             self.watch_over(self._keep_caches(), name="caches")
 
     async def _keep_caches(self) -> None:
         assert self.controllers is not None
         await self.controllers.wait_synced()
-        keep_what_is_there()
+        freeze_heap()
 
     def watch_over(self, work: Coroutine[Any, Any, None], *, name: str) -> None:
         """Run a background task for as long as the daemon runs."""
@@ -221,7 +221,9 @@ async def _start_server(options: ServeOptions, clock: Clock, closers: Closers) -
         await api.start(custom_resource_definitions(), collects_garbage=False)
     except (StoreError, ApiError) as error:
         raise StartError(str(error)) from error
-    front = Front(api, lambda: in_use.options, clock, system=ADMIN, seal_key=_secret_bytes(own.signing_key))
+    front = DashboardHandler(
+        api, lambda: in_use.options, clock, system=ADMIN, seal_key=_secret_bytes(own.signing_key)
+    )
     closers.add(front.close)
     face = await opening.listen(front.handle, options, identity)
     closers.add(face.close)
@@ -344,7 +346,7 @@ class Serving:
         clock: Clock,
     ) -> None:
         self._api = api
-        self._face = face
+        self._server = face
         self._identity = identity
         self._in_use = in_use
         self._clock = clock
@@ -356,7 +358,7 @@ class Serving:
         hosts = [*self._in_use.options.tls_sans]
         if self._in_use.options.host in tls_identity.ANY_ADDRESS:
             hosts += [name for name in self._identity.names if _is_remote(name)]
-        return tuple(f"https://{in_brackets(host)}:{self._face.port}" for host in dict.fromkeys(hosts))
+        return tuple(f"https://{in_brackets(host)}:{self._server.port}" for host in dict.fromkeys(hosts))
 
     async def keep(self) -> None:
         """Renew the certificate in time, without dropping a connection, for ever."""
@@ -384,7 +386,7 @@ class Serving:
 
     def _use(self, identity: ServingIdentity) -> None:
         client_ca = self._in_use.options.client_ca_file or identity.ca_path
-        self._face.reload(identity.cert_path, identity.key_path, client_ca)
+        self._server.reload(identity.cert_path, identity.key_path, client_ca)
         self._api.use_front_proxy(identity.front_proxy, certificates_in(client_ca))
         before, self._identity = self._identity, identity
         if identity.ca_pem != before.ca_pem:

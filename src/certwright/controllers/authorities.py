@@ -79,13 +79,13 @@ class Authorities:
             await self._read(secret)
         return Result()
 
-    def on_change(self, look: Add) -> None:
-        """From now on call `look` for Secrets to be reconciled; and enqueue each Certificate whose issuer
+    def on_change(self, peek: Add) -> None:
+        """From now on call `peek` for Secrets to be reconciled; and enqueue each Certificate whose issuer
         takes its CA from another Secret, and each that has failed when its issuer changes."""
 
         def secret_changed(key: ObjectKey, _states: Sequence[Owned]) -> None:
             if key in self._known:
-                look(key)
+                peek(key)
 
         self._caches.secrets.add_handler(secret_changed)
         self._caches.issuers.add_handler(lambda old, new: self._issuer_changed(ISSUERS.kind, old, new))
@@ -94,7 +94,7 @@ class Authorities:
             self._caches.cluster_issuers.add_handler(lambda old, new: self._issuer_changed(kind, old, new))
 
     async def _read(self, key: ObjectKey) -> tuple[CertificateFacts, ...]:
-        secret = await self._caches.secrets.look(key)
+        secret = await self._caches.secrets.peek(key)
         known = self._known.get(key)
         if secret is None:
             # A CA that is missing for a moment (its Secret is being replaced) changes nothing yet.

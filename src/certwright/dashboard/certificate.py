@@ -18,7 +18,7 @@ from urllib.parse import quote
 import msgspec
 
 from certwright.dashboard.index import may
-from certwright.dashboard.stream import Happening, happening_of, lines_of
+from certwright.dashboard.stream import StreamEntry, lines_of, stream_entry
 from certwright.dashboard.visit import Done, View, Visit
 from certwright.diagnosis import actions, deliveries, related
 from certwright.diagnosis.certificates import (
@@ -272,14 +272,14 @@ def _after(link: Link, *, has_valid: bool) -> Link:
     return msgspec.structs.replace(link, level="none")
 
 
-def history_of(requests: Sequence[Json], triggers: Sequence[Happening] = ()) -> list[Issuance]:
+def history_of(requests: Sequence[Json], triggers: Sequence[StreamEntry] = ()) -> list[Issuance]:
     """The issuances of these requests, newest first. `triggers`: Events of the Certificate, of which the last
     before a request says why that was made."""
     ordered = sorted(requests, key=certificate_revision, reverse=True)
     return [_issuance(request, triggers) for request in ordered]
 
 
-def _issuance(request: Json, triggers: Sequence[Happening]) -> Issuance:
+def _issuance(request: Json, triggers: Sequence[StreamEntry]) -> Issuance:
     ready, begun = condition(request, "Ready"), _created(request)
     denied = condition(request, "Denied")
     outcome, level = str(ready.get("reason") or "Pending"), "busy"
@@ -304,7 +304,7 @@ def _issuance(request: Json, triggers: Sequence[Happening]) -> Issuance:
     )
 
 
-def _is_trigger(event: Happening, begun: datetime | None) -> bool:
+def _is_trigger(event: StreamEntry, begun: datetime | None) -> bool:
     """Whether the Event says why the controllers began that issuance."""
     if event.reason != "Issuing" or event.kind != "Certificate" or event.at is None or begun is None:
         return False
@@ -489,17 +489,17 @@ async def page(visit: Visit) -> View:
     )
 
 
-def _triggers(certificate: Json, events: Sequence[Happening] | None) -> list[Happening]:
+def _triggers(certificate: Json, events: Sequence[StreamEntry] | None) -> list[StreamEntry]:
     """The Events that may say why an issuance began, newest first; of one that was asked for by hand there is
     none, but the condition says so while it runs."""
     issuing, found = condition(certificate, "Issuing"), list(events or ())
     if issuing.get("status") == "True" and issuing.get("reason") in _BY_HAND:
         at = parse_time(issuing.get("lastTransitionTime"))
-        found.insert(0, Happening(at, "Certificate", "", "", "ok", "Issuing", "Asked for by hand", 1))
+        found.insert(0, StreamEntry(at, "Certificate", "", "", "ok", "Issuing", "Asked for by hand", 1))
     return found
 
 
-async def _events(visit: Visit, *objects: Json | None) -> list[Happening] | None:
+async def _events(visit: Visit, *objects: Json | None) -> list[StreamEntry] | None:
     """Events about the objects, newest first; None where they may not be read."""
     try:
         found = [
@@ -511,7 +511,7 @@ async def _events(visit: Visit, *objects: Json | None) -> list[Happening] | None
     except errors.Forbidden:
         return None
     return [
-        happening_of(event) for event in sorted(found, key=related.last_seen, reverse=True)[:_MOST_EVENTS]
+        stream_entry(event) for event in sorted(found, key=related.last_seen, reverse=True)[:_MOST_EVENTS]
     ]
 
 

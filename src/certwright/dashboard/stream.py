@@ -28,7 +28,7 @@ _LOGGED: Final = {"Certificate": "certificates", "Delivery": "deliveries", "Issu
 _MOST_NAMESPACES: Final = 50
 
 
-class Happening(msgspec.Struct, frozen=True):
+class StreamEntry(msgspec.Struct, frozen=True):
     """An Event for the page."""
 
     at: datetime | None
@@ -64,13 +64,13 @@ def certificate_name(kind: str, name: str) -> str:
     return ""
 
 
-def happening_of(event: Json) -> Happening:
+def stream_entry(event: Json) -> StreamEntry:
     """An Event as the page shows it."""
     about = event.get("involvedObject") or event.get("regarding") or {}
     meta = event["metadata"]
     # Events of objects without a namespace are in `default`.
     is_of_cluster = str(about.get("kind", "")).startswith("Cluster")
-    return Happening(
+    return StreamEntry(
         parse_time(event.get("lastTimestamp") or event.get("eventTime") or meta.get("creationTimestamp")),
         str(about.get("kind", "")),
         str(about.get("namespace") or ("" if is_of_cluster else meta.get("namespace", ""))),
@@ -154,7 +154,7 @@ async def page(visit: Visit) -> View:
         and name in (line.name if line.subject else line.text)
     ]
     context = {
-        "events": [happening_of(event) for event in chosen[:_SHOWN]],
+        "events": [stream_entry(event) for event in chosen[:_SHOWN]],
         "more": max(len(chosen) - _SHOWN, 0),
         "not_read": has_more,
         "read": _READ,

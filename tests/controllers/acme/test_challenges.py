@@ -17,8 +17,7 @@ from certwright.acme.protocol.errors import ForeignUrl, Identifier, Problem, Ref
 from certwright.acme.protocol.orders import Authorization
 from certwright.acme.protocol.orders import Challenge as Offered
 from certwright.acme.solvers.contract import NotYet, Ready, SolverError, Task
-from certwright.controllers.acme.challenge_queues import SlotRequest
-from certwright.controllers.acme.challenge_work import (
+from certwright.controllers.acme.challenge_progress import (
     Accepted,
     Prepared,
     Presented,
@@ -27,6 +26,7 @@ from certwright.controllers.acme.challenge_work import (
     Visible,
     Work,
 )
+from certwright.controllers.acme.challenge_queues import SlotRequest
 from certwright.controllers.acme.challenges import ChallengeReconciler, ChallengeTools
 from certwright.controllers.acme.clients import ResolvedIssuer
 from certwright.controllers.acme.options import AcmeOptions
@@ -172,11 +172,11 @@ class Driver:
             other = msgspec.structs.replace(META, name="other").key
             self.reconciler.slots.release(META.key)
             self.reconciler.slots.acquire(SlotRequest(other, "o", ("a.example.org", "HTTP-01")))
-        memory = replace(self.reconciler._memories.of(self.challenge), failures=given.failures)
+        progress = replace(self.reconciler._tracker.of(self.challenge), failures=given.failures)
         if given.stage is not None:
             made = Work(TASK, *self.solver, given.stage, asked_at=NOW - MINUTE)
-            memory = replace(memory, work=dataclasses.replace(made, **given.work))
-        self.reconciler._memories.keep(self.challenge, memory)
+            progress = replace(progress, work=dataclasses.replace(made, **given.work))
+        self.reconciler._tracker.keep(self.challenge, progress)
 
     async def outcome(self) -> Did:
         """Run the pass."""
@@ -187,9 +187,9 @@ class Driver:
             for name in after.__struct_fields__
             if getattr(after, name) != getattr(before, name)
         }
-        memory = self.reconciler._memories.of(self.challenge)
-        stage = memory.work.stage if memory.work is not None else None
-        return Did(" ".join(self.log), status, stage, result.wake_at, memory.failures)
+        progress = self.reconciler._tracker.of(self.challenge)
+        stage = progress.work.stage if progress.work is not None else None
+        return Did(" ".join(self.log), status, stage, result.wake_at, progress.failures)
 
     def _answer(self, name: str, default: Any = None) -> Any:
         answer = self.given.answers.get(name, default)
@@ -537,7 +537,7 @@ async def test_an_error_that_waiting_mends_pauses_the_challenge(
     did = await driver.outcome()
     assert did.what == "accept troubled annotate write"
     assert (did.wakes, did.failures, did.stage) == (NOW + until, failures + 1, SEEN)
-    work = driver.reconciler._memories.of(driver.challenge).work
+    work = driver.reconciler._tracker.of(driver.challenge).work
     assert work is not None
     assert work.pause == Pause(NOW + until, NOW, is_ours=is_ours)
     assert len(driver.reconciler.slots) == 0

@@ -28,10 +28,10 @@ from certwright.acme.protocol.orders import Download
 from certwright.acme.protocol.orders import Order as ServerOrder
 from certwright.controllers.acme.clients import ResolvedIssuer
 from certwright.controllers.acme.order_challenges import NoSolver
-from certwright.controllers.acme.order_state import (
+from certwright.controllers.acme.order_progress import (
     Finalizing,
-    Memories,
-    Memory,
+    OrderProgress,
+    OrderTracker,
     Placed,
     Stage,
     Unplaced,
@@ -122,9 +122,9 @@ FAILOVER = Failover("another member signs", NOW + MINUTE)
 LEFT = {names.ACME_SUPERSEDED: "true", names.MEMBER_NOT_BEFORE: "2026-11-23T12:01:00Z"}
 
 
-def memory(stage: Stage | None = None, **changes: Any) -> Memory:
-    """The memory of an Order that has been at this account before."""
-    return Memory("u", stage or Unplaced(), account=SERVER + ACCOUNT, **changes)
+def progress(stage: Stage | None = None, **changes: Any) -> OrderProgress:
+    """The progress of an Order that has been at this account before."""
+    return OrderProgress("u", stage or Unplaced(), account=SERVER + ACCOUNT, **changes)
 
 
 def at_ca(status: str, others: tuple[str, ...] = (), **changes: Any) -> ServerOrder:
@@ -164,7 +164,7 @@ class Given:
     parts (by the function's) answer."""
 
     status: OrderStatus = BLANK
-    memory: Memory | None = field(default_factory=memory)
+    progress: OrderProgress | None = field(default_factory=progress)
     ca: Mapping[str, Any] = field(default_factory=dict)
     meta: ObjectMeta = META
     spec: OrderSpec = SPEC
@@ -173,9 +173,9 @@ class Given:
 
 
 def placed(ca: Mapping[str, Any] | None = None, stage: Stage | None = None, **changes: Any) -> Given:
-    """An Order that is placed. `changes` are of its memory, or the answers of other parts."""
-    ours = {name: changes.pop(name) for name in list(changes) if name in Memory.__struct_fields__}
-    return Given(PENDING, memory(stage or Placed(), **ours), ca or {}, parts=changes)
+    """An Order that is placed. `changes` are of its progress, or the answers of other parts."""
+    ours = {name: changes.pop(name) for name in list(changes) if name in OrderProgress.__struct_fields__}
+    return Given(PENDING, progress(stage or Placed(), **ours), ca or {}, parts=changes)
 
 
 @dataclass
@@ -185,7 +185,7 @@ class Did:
 
     what: str = ""
     status: Mapping[str, Any] = field(default_factory=dict)
-    memory: Memory | None = None
+    progress: OrderProgress | None = None
     wakes: datetime | None = None
     annotations: Mapping[str, str] = field(default_factory=dict)
 
@@ -247,8 +247,8 @@ class Driver:
         self.reconciler = OrderReconciler(cast(Any, informer), toolbox, tools)
         self.reconciler._status = cast(Any, SimpleNamespace(commit=self._commit))
         self.reconciler._began_at = NOW - MINUTE
-        if given.memory is not None:
-            self.reconciler._memories.keep(self.order, given.memory)
+        if given.progress is not None:
+            self.reconciler._tracker.keep(self.order, given.progress)
 
     async def outcome(self) -> tuple[Did, Result]:
         """Run the pass."""
@@ -261,7 +261,7 @@ class Driver:
             if getattr(after, name) != getattr(before, name)
         }
         annotations = dict(self.order.metadata.annotations.items() - self.given.meta.annotations.items())
-        kept = self.reconciler._memories._memories.get(key)
+        kept = self.reconciler._tracker._progress.get(key)
         return Did(" ".join(self.log), status, kept, result.wake_at, annotations), result
 
     def _answer(self, answers: Mapping[str, Any], name: str, default: Any = None) -> Any:
@@ -356,7 +356,7 @@ NEW = {"new_order": at_ca("pending")}
 PLACED = Did(
     "admit new_order fetch_authorization write placed ensure write",
     {**PLACEMENT, "authorizations": (READ,), **PROVES},
-    memory(Placed(), described=(READ,), announced=PROOF),
+    progress(Placed(), described=(READ,), announced=PROOF),
 )
 ASKED = {names.ACME_ATTEMPTS: "2026-11-23T12:00:00Z"}
 
@@ -371,15 +371,17 @@ CASES: dict[str, tuple[Given, Did]] = {
     ),
     "one that repeats no request waits": (
         Given(parts={"refusal": "not approved"}),
-        Did("write", {"reason": "not approved"}, memory(announced=Announced("not approved"))),
+        Did("write", {"reason": "not approved"}, progress(announced=Announced("not approved"))),
     ),
     "a wait that is written already is not written again": (
-        Given(memory=memory(announced=Announced("not approved")), parts={"refusal": "not approved"}),
-        Did(memory=memory(announced=Announced("not approved"))),
+        Given(progress=progress(announced=Announced("not approved")), parts={"refusal": "not approved"}),
+        Did(progress=progress(announced=Announced("not approved"))),
     ),
     "the attempts of a former version become annotations": (
         Given(OrderStatus(reason="no answer"), parts={"issuer": Wait("no answer")}),
-        Did("annotate write", {}, memory(announced=Announced("no answer")), None, {names.ACME_ATTEMPTS: ""}),
+        Did(
+            "annotate write", {}, progress(announced=Announced("no answer")), None, {names.ACME_ATTEMPTS: ""}
+        ),
     ),
     "an issuer that is no ACME issuer ends it": (
         Given(parts={"issuer": Wait("no ACME", is_final=True)}),
@@ -390,13 +392,13 @@ CASES: dict[str, tuple[Given, Did]] = {
         Did(
             "write",
             {"reason": "not ready; next step at 2026-11-23T12:01:00Z"},
-            memory(announced=Announced("not ready", NOW + MINUTE)),
+            progress(announced=Announced("not ready", NOW + MINUTE)),
             NOW + MINUTE,
         ),
     ),
     "a brief wait is not written": (
         Given(parts={"issuer": Wait("a trial", NOW + SECOND, is_brief=True)}),
-        Did(memory=memory(), wakes=NOW + SECOND),
+        Did(progress=progress(), wakes=NOW + SECOND),
     ),
     # With its issuer, before the CA is asked.
     "an order at another server ends": (
@@ -419,20 +421,20 @@ CASES: dict[str, tuple[Given, Did]] = {
         ),
     ),
     "a pause is kept": (
-        Given(memory=memory(pause=OURS)),
-        Did("is_hurried", {}, memory(pause=OURS), NOW + MINUTE),
+        Given(progress=progress(pause=OURS)),
+        Did("is_hurried", {}, progress(pause=OURS), NOW + MINUTE),
     ),
     "a pause is kept that the CA has named": (
-        Given(memory=memory(pause=THEIRS), parts={"is_hurried": True}),
-        Did("", {}, memory(pause=THEIRS), NOW + MINUTE),
+        Given(progress=progress(pause=THEIRS), parts={"is_hurried": True}),
+        Did("", {}, progress(pause=THEIRS), NOW + MINUTE),
     ),
     "a hurried one ends the pause": (
-        Given(memory=memory(pause=OURS, failures=1), ca=NEW, parts={"is_hurried": True}),
+        Given(progress=progress(pause=OURS, failures=1), ca=NEW, parts={"is_hurried": True}),
         dataclasses.replace(PLACED, what=f"is_hurried {PLACED.what}"),
     ),
-    "a pause that is over": (Given(memory=memory(pause=Pause(NOW, NOW, True)), ca=NEW), PLACED),
+    "a pause that is over": (Given(progress=progress(pause=Pause(NOW, NOW, True)), ca=NEW), PLACED),
     "a pause for another account does not apply": (
-        Given(memory=replace(memory(pause=THEIRS, failures=3), account="another"), ca=NEW),
+        Given(progress=replace(progress(pause=THEIRS, failures=3), account="another"), ca=NEW),
         PLACED,
     ),
     "after failures, the circuit breaker decides whether the CA is asked about a placed one": (
@@ -440,12 +442,12 @@ CASES: dict[str, tuple[Given, Did]] = {
         Did(
             "admit_continuation write",
             {"reason": "not asking the CA"},
-            memory(Placed(), failures=1, announced=Announced("not asking the CA")),
+            progress(Placed(), failures=1, announced=Announced("not asking the CA")),
             NOW + HOUR,
         ),
     ),
     "an Order of a former version is at another server": (
-        Given(PENDING, memory(Placed()), {"directory": ELSEWHERE}, FORMER),
+        Given(PENDING, progress(Placed()), {"directory": ELSEWHERE}, FORMER),
         fails(
             "directory",
             "errored",
@@ -455,8 +457,8 @@ CASES: dict[str, tuple[Given, Did]] = {
         ),
     ),
     "an Order of a former version is at this server": (
-        Given(PENDING, memory(Placed()), {}, FORMER),
-        Did("directory ensure write", PROVES, memory(Placed(), announced=PROOF)),
+        Given(PENDING, progress(Placed()), {}, FORMER),
+        Did("directory ensure write", PROVES, progress(Placed(), announced=PROOF)),
     ),
     # Unplaced.
     "a new one is placed": (Given(ca=NEW), PLACED),
@@ -477,15 +479,15 @@ CASES: dict[str, tuple[Given, Did]] = {
         for why, given in {
             "of another account": Given(ca=NEW, parts={"has_issued": False}),
             "at a CA without renewal information": Given(ca={**NEW, "directory": DIRECTORY}),
-            "that the CA has refused": Given(memory=memory(Unplaced(replaces_nothing=True)), ca=NEW),
+            "that the CA has refused": Given(progress=progress(Unplaced(replaces_nothing=True)), ca=NEW),
         }.items()
     },
     "a limit is waited for, and ends the row of failures": (
-        Given(memory=memory(failures=2), parts={"admit": Wait("limit", NOW + HOUR, names_time=True)}),
-        Did("admit write", {"reason": "limit"}, memory(announced=Announced("limit")), NOW + HOUR),
+        Given(progress=progress(failures=2), parts={"admit": Wait("limit", NOW + HOUR, names_time=True)}),
+        Did("admit write", {"reason": "limit"}, progress(announced=Announced("limit")), NOW + HOUR),
     ),
     "one without response may exist": (
-        Given(memory=memory(Unplaced(may_exist=True)), ca={**NEW, "list_orders": ()}),
+        Given(progress=progress(Unplaced(may_exist=True)), ca={**NEW, "list_orders": ()}),
         dataclasses.replace(PLACED, what=PLACED.what.replace("new_order", "list_orders new_order")),
     ),
     "one of a previous process exists": (
@@ -505,17 +507,17 @@ CASES: dict[str, tuple[Given, Did]] = {
         Did(
             "admit new_order answered write",
             {"reason": SAME},
-            memory(announced=Announced(SAME)),
+            progress(announced=Announced(SAME)),
             NOW + MINUTE,
         ),
     ),
     # Placed.
     "authorizations that a crash has lost are read, once": (
-        Given(UNREAD, memory(Placed()), {"fetch_authorization": authorization("pending")}),
+        Given(UNREAD, progress(Placed()), {"fetch_authorization": authorization("pending")}),
         Did(
             "fetch_authorization write ensure write",
             {"authorizations": (READ,), **PROVES},
-            memory(Placed(), described=(READ,), announced=PROOF),
+            progress(Placed(), described=(READ,), announced=PROOF),
         ),
     ),
     "no solver fits": (
@@ -523,23 +525,23 @@ CASES: dict[str, tuple[Given, Did]] = {
         Did(
             "ensure event Solver write",
             {"reason": "no solver"},
-            memory(Placed(), announced=Announced("no solver")),
+            progress(Placed(), announced=Announced("no solver")),
         ),
     ),
     "no solver fits, still": (
         placed(challenges=NoSolver("no solver"), announced=Announced("no solver")),
-        Did("ensure event Solver", {}, memory(Placed(), announced=Announced("no solver"))),
+        Did("ensure event Solver", {}, progress(Placed(), announced=Announced("no solver"))),
     ),
     "Challenges are waited for": (
         placed(challenges=(*PROVEN["challenges"], *WAITING[3:]), announced=Announced("x")),
-        Did("ensure write", {"reason": SOME}, memory(Placed(), announced=Announced(SOME))),
+        Did("ensure write", {"reason": SOME}, progress(Placed(), announced=Announced(SOME))),
     ),
     "many Challenges are waited for": (
         placed(challenges=WAITING),
         Did(
             "ensure write",
             {"reason": MANY},
-            memory(Placed(), announced=Announced(MANY)),
+            progress(Placed(), announced=Announced(MANY)),
         ),
     ),
     "a Challenge has failed, and the order has expired": (
@@ -558,14 +560,14 @@ CASES: dict[str, tuple[Given, Did]] = {
     ),
     "all are proven, and the certificate is there immediately": (
         placed({"finalize": VALID, "download": CERTIFICATE}, **PROVEN),
-        Did("ensure finalize download write event Complete", STORED, memory(Finalizing(NOW, polls=0))),
+        Did("ensure finalize download write event Complete", STORED, progress(Finalizing(NOW, polls=0))),
     ),
     "all are proven, and the CA has yet to process it": (
         placed({"finalize": at_ca("processing")}, failures=2, **PROVEN),
         Did(
             "admit_continuation ensure finalize",
             {},
-            memory(Finalizing(NOW), pause=replace(SOON, until=NOW + 0.1 * SECOND)),
+            progress(Finalizing(NOW), pause=replace(SOON, until=NOW + 0.1 * SECOND)),
             NOW + 0.1 * SECOND,
         ),
     ),
@@ -576,18 +578,18 @@ CASES: dict[str, tuple[Given, Did]] = {
     # Finalizing.
     "it has been processed": (
         placed({"fetch_order": VALID, "download": CERTIFICATE}, POLLED),
-        Did("fetch_order download write event Complete", STORED, memory(POLLED)),
+        Did("fetch_order download write event Complete", STORED, progress(POLLED)),
     ),
     "it is valid without a certificate": (
         placed({"fetch_order": at_ca("valid")}, POLLED),
-        Did("fetch_order", {}, memory(replace(POLLED, polls=3), pause=SOON), SOON.until),
+        Did("fetch_order", {}, progress(replace(POLLED, polls=3), pause=SOON), SOON.until),
     ),
     "it has become ready again, and stays so": (
         placed({"fetch_order": at_ca("ready"), "finalize": at_ca("ready")}, POLLED),
         Did(
             "fetch_order finalize",
             {},
-            memory(replace(POLLED, polls=3, state="ready"), pause=SOON),
+            progress(replace(POLLED, polls=3, state="ready"), pause=SOON),
             SOON.until,
         ),
     ),
@@ -631,7 +633,7 @@ CASES: dict[str, tuple[Given, Did]] = {
                 "reason": "the ACME server is processing the order; next step at 2026-11-23T12:12:00Z",
                 "state": "processing",
             },
-            memory(
+            progress(
                 replace(SLOW, polls=31),
                 pause=Pause(NOW + 12 * MINUTE, None, is_ours=True),
                 announced=Announced("the ACME server is processing the order", NOW + 12 * MINUTE),
@@ -647,7 +649,7 @@ CASES: dict[str, tuple[Given, Did]] = {
                 "reason": 'the ACME server calls the order "review"; next step at 2026-11-23T13:00:00Z',
                 "state": "processing",
             },
-            memory(
+            progress(
                 replace(POLLED, polls=3),
                 pause=Pause(NOW + HOUR, None, is_ours=False),
                 announced=Announced('the ACME server calls the order "review"', NOW + HOUR),
@@ -664,7 +666,7 @@ CASES: dict[str, tuple[Given, Did]] = {
                 "reason": 'the ACME server calls the order "pending": a.example.org is pending; next step at '
                 "2026-11-23T13:00:00Z"
             },
-            memory(
+            progress(
                 Finalizing(NOW, 1, "pending"),
                 pause=Pause(NOW + HOUR, None, is_ours=False),
                 announced=Announced(
@@ -683,7 +685,7 @@ CASES: dict[str, tuple[Given, Did]] = {
         Did(
             "ensure finalize fetch_authorization fetch_authorization write ensure",
             {"authorizations": (READ, SECOND_READ)},
-            memory(Placed(), described=(SECOND_READ,)),
+            progress(Placed(), described=(SECOND_READ,)),
             NOW,
         ),
     ),
@@ -702,7 +704,9 @@ CASES: dict[str, tuple[Given, Did]] = {
         dataclasses.replace(
             placed({"fetch_order": VALID, "download": CERTIFICATE}, POLLED), preferred_chain="Root X"
         ),
-        Did("fetch_order download event PreferredChainMissing write event Complete", STORED, memory(POLLED)),
+        Did(
+            "fetch_order download event PreferredChainMissing write event Complete", STORED, progress(POLLED)
+        ),
     ),
     **{
         f"a certificate {which} is not stored": (
@@ -726,7 +730,7 @@ CASES: dict[str, tuple[Given, Did]] = {
     ),
     # Errors.
     "a name that was not ordered ends it": (
-        Given(UNREAD, memory(Placed()), {"fetch_authorization": authorization("pending", "x.example.org")}),
+        Given(UNREAD, progress(Placed()), {"fetch_authorization": authorization("pending", "x.example.org")}),
         fails(
             "fetch_authorization write",
             "errored",
@@ -770,12 +774,14 @@ CASES: dict[str, tuple[Given, Did]] = {
     **{
         f"{problem}: the predecessor is not named": (
             Given(
-                memory=memory(failures=1), spec=RENEWING, ca={"new_order": refused(problem, status=status)}
+                progress=progress(failures=1),
+                spec=RENEWING,
+                ca={"new_order": refused(problem, status=status)},
             ),
             Did(
                 "directory admit replacement new_order aki.serial",
                 {},
-                memory(Unplaced(replaces_nothing=True)),
+                progress(Unplaced(replaces_nothing=True)),
                 NOW,
             ),
         )
@@ -806,11 +812,11 @@ CASES: dict[str, tuple[Given, Did]] = {
     ),
     "a wait for its own names is no reason to leave": (
         Given(parts={"admit": Wait("DNS", NOW + HOUR, names_time=True), "at limit": FAILOVER}),
-        Did("admit write", {"reason": "DNS"}, memory(announced=Announced("DNS")), NOW + HOUR),
+        Did("admit write", {"reason": "DNS"}, progress(announced=Announced("DNS")), NOW + HOUR),
     ),
     "it is asked again when it may leave its member": (
         placed(failover=NOW + MINUTE),
-        Did("ensure write", PROVES, memory(Placed(), announced=PROOF), NOW + MINUTE),
+        Did("ensure write", PROVES, progress(Placed(), announced=PROOF), NOW + MINUTE),
     ),
 }
 
@@ -858,7 +864,7 @@ async def test_an_error_that_waiting_mends_is_recorded_and_pauses_the_order(
     ca = {"new_order": error, "finalize": error, "fetch_order": error, "list_orders": ()}
     given = Given(
         PENDING if is_placed else OrderStatus(),
-        memory(stage, failures=failures),
+        progress(stage, failures=failures),
         ca,
         parts={**PROVEN, **parts},
     )
@@ -868,7 +874,7 @@ async def test_an_error_that_waiting_mends_is_recorded_and_pauses_the_order(
     assert did.what.endswith(f"{what} write")
     assert did.annotations[names.ACME_ATTEMPTS] == "2026-11-23T12:00:00Z"
     assert (names.NOT_BEFORE in did.annotations) is (named is not None)
-    assert did.memory == memory(
+    assert did.progress == progress(
         stage,
         failures=failures + 1,
         pause=Pause(NOW + until, NOW, is_ours=named is None),
@@ -882,20 +888,22 @@ async def test_an_error_that_waiting_mends_is_recorded_and_pauses_the_order(
 def test_after_a_restart_the_annotations_show_the_pause() -> None:
     asked = {names.ACME_ATTEMPTS: "2026-11-23T11:59:57Z,2026-11-23T11:59:59Z,2026-11-23T13:00:00Z"}
     order = Order(metadata=msgspec.structs.replace(META, annotations=asked), spec=SPEC)
-    assert recalled(order, NOW) == Memory("u", failures=2, pause=Pause(NOW + SECOND, None, is_ours=True))
+    assert recalled(order, NOW) == OrderProgress(
+        "u", failures=2, pause=Pause(NOW + SECOND, None, is_ours=True)
+    )
     named = {**asked, names.NOT_BEFORE: "2026-11-23T12:30:00Z"}
     order = Order(metadata=msgspec.structs.replace(META, annotations=named), spec=SPEC)
     assert recalled(order, NOW).pause == Pause(NOW + 30 * MINUTE, None, is_ours=False)
 
 
 def test_the_stage_agrees_with_the_order() -> None:
-    memories = Memories()
+    tracker = OrderTracker()
     new = Order(metadata=META, spec=SPEC)
     with_url = msgspec.structs.replace(new, status=PENDING)
-    assert memories.of(new, NOW).stage == Unplaced()
-    assert memories.of(with_url, NOW).stage == Placed()
-    memories.keep(new, memory(Unplaced(may_exist=True)))
-    assert memories.of(with_url, NOW).stage == Placed()
-    memories.keep(new, memory(POLLED))
-    assert memories.of(with_url, NOW).stage == POLLED
-    assert memories.of(new, NOW).stage == Unplaced()
+    assert tracker.of(new, NOW).stage == Unplaced()
+    assert tracker.of(with_url, NOW).stage == Placed()
+    tracker.keep(new, progress(Unplaced(may_exist=True)))
+    assert tracker.of(with_url, NOW).stage == Placed()
+    tracker.keep(new, progress(POLLED))
+    assert tracker.of(with_url, NOW).stage == POLLED
+    assert tracker.of(new, NOW).stage == Unplaced()

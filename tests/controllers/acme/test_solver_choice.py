@@ -11,7 +11,7 @@ import pytest
 
 from certwright.acme.solvers.contract import Check, CheckSettings, NotYet, Ready, SolverError, Task
 from certwright.controllers.acme import solver_factory
-from certwright.controllers.acme.challenge_work import SolverUse
+from certwright.controllers.acme.challenge_progress import SolverUse
 from certwright.controllers.acme.options import AcmeOptions
 from certwright.controllers.acme.order_challenges import choose
 from certwright.kube.api import codec

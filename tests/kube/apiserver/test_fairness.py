@@ -12,7 +12,7 @@ from msgspec import structs
 
 from certwright.kube.api.errors import TooManyRequests
 from certwright.kube.apiserver.auth.authentication import StaticTokens
-from certwright.kube.apiserver.http.fairness import QUEUE_LENGTH, Bounds, InFlight, Level, Seats
+from certwright.kube.apiserver.http.fairness import QUEUE_LENGTH, Bounds, InFlight, PriorityLevel, Seats
 from certwright.kube.apiserver.model.objects import decode_json
 from certwright.kube.apiserver.model.routes import parse_path, split_target
 from certwright.kube.store.contract import Key, Row
@@ -77,7 +77,7 @@ def seats_taken(api: Api) -> list[float]:
     return [level.in_use for level in levels(api)]
 
 
-def levels(api: Api) -> list[Level]:
+def levels(api: Api) -> list[PriorityLevel]:
     return api.server._fairness.levels
 
 
@@ -232,12 +232,12 @@ async def test_an_open_watch_occupies_no_seat_in_any_form(start_api: StartApi, a
         await close_stream(response.stream)
 
 
-async def seated(level: Level, user: str, seats: int = 1) -> Seats:
+async def seated(level: PriorityLevel, user: str, seats: int = 1) -> Seats:
     """The seats of a request, immediately or once it is dispatched."""
     return level.take(user, seats) or await level.wait(user, seats)
 
 
-async def waiting(level: Level, *users: str, seats: int = 1) -> list[asyncio.Task[Seats]]:
+async def waiting(level: PriorityLevel, *users: str, seats: int = 1) -> list[asyncio.Task[Seats]]:
     """Requests that have been queued, or have their seats."""
     tasks = [asyncio.create_task(seated(level, user, seats)) for user in users]
     await asyncio.sleep(0)
@@ -245,7 +245,7 @@ async def waiting(level: Level, *users: str, seats: int = 1) -> list[asyncio.Tas
 
 
 async def test_the_queues_of_a_level_are_bounded_per_flow_and_in_all() -> None:
-    level = Level("get", Bounds(seats=1, waiting=2, waiting_in_all=3))
+    level = PriorityLevel("get", Bounds(seats=1, waiting=2, waiting_in_all=3))
     tasks = await waiting(level, *"aaaabb")
     assert [task.done() for task in tasks] == [True, False, False, True, False, True]
     for task in (tasks[3], tasks[5]):
@@ -258,7 +258,7 @@ async def test_the_queues_of_a_level_are_bounded_per_flow_and_in_all() -> None:
 
 
 async def test_a_turn_of_the_loop_has_its_own_bound() -> None:
-    level = Level("get", Bounds(seats=100, per_turn=4, waiting=100))
+    level = PriorityLevel("get", Bounds(seats=100, per_turn=4, waiting=100))
     asked = [asyncio.create_task(seated(level, "a")) for _ in range(10)]
     counts = [0]
     while not all(task.done() for task in asked):
@@ -269,7 +269,7 @@ async def test_a_turn_of_the_loop_has_its_own_bound() -> None:
 
 @pytest.mark.parametrize("has_seats", [True, False], ids=["it has got its seats", "it waits"])
 async def test_a_cancelled_request_leaves_its_place(has_seats: bool) -> None:
-    level = Level("get", Bounds(seats=2, waiting=10))
+    level = PriorityLevel("get", Bounds(seats=2, waiting=10))
     first, large, small = (
         *await waiting(level, "a"),
         *await waiting(level, "b", seats=2),

@@ -13,7 +13,7 @@ from certwright.kube.api.core import LEASES, Lease
 from certwright.kube.api.errors import Unreachable
 from certwright.kube.client.rest import Client
 from certwright.kube.client.transport import LocalTransport
-from certwright.kube.runtime.lease import Candidate, FencedTransport, Terms
+from certwright.kube.runtime.lease import FencedTransport, LeaderElector, LeaseTiming
 from certwright.kube.util.http_messages import Request, Response
 from support.world import ADMIN, World
 
@@ -46,7 +46,7 @@ class Runner:
     def __init__(self, world: World, identity: str) -> None:
         self.line = Line(world.server.handle)
         client = Client(LocalTransport(self.line.handle, ADMIN), user_agent="test", clock=world.clock)
-        self.candidate = Candidate(
+        self.elector = LeaderElector(
             client, world.clock, namespace="kube-system", name=NAME, identity=identity, jitter=lambda: 0.5
         )
         self.log: list[str] = []
@@ -54,9 +54,9 @@ class Runner:
 
     async def _run(self) -> None:
         while True:
-            await self.candidate.acquire()
+            await self.elector.acquire()
             self.log.append("acquired")
-            await self.candidate.keep()
+            await self.elector.keep()
             self.log.append("lost")
 
     async def die(self) -> None:
@@ -95,7 +95,7 @@ async def test_the_first_holds_the_lease_and_keeps_it(world: World, start: Start
     two = start("two")
     await world.advance(seconds(600))
     assert (one.log, two.log) == (["acquired"], [])
-    assert two.candidate.holder == "one"
+    assert two.elector.holder == "one"
     spec = (await lease(world)).spec
     assert (spec.holder_identity, spec.lease_duration_seconds, spec.lease_transitions) == ("one", 60, 0)
     assert (spec.acquire_time, spec.renew_time) == (
@@ -142,7 +142,7 @@ async def test_a_holder_that_leaves_in_the_middle_of_a_renewal_lets_the_lease_go
     assert (await lease(world)).spec.renew_time != before
     await one.die()
     one.line.state = "up"
-    await one.candidate.release()
+    await one.elector.release()
     assert (await lease(world)).spec.holder_identity == ""
 
 
@@ -155,7 +155,7 @@ async def test_a_holder_that_leaves_after_it_was_followed_leaves_the_lease_to_th
     current = await lease(world)
     theirs = msgspec.structs.replace(current.spec, holder_identity="two")
     await world.client.update(LEASES, msgspec.structs.replace(current, spec=theirs))
-    await one.candidate.release()
+    await one.elector.release()
     assert (await lease(world)).spec.holder_identity == "two"
 
 
@@ -163,8 +163,8 @@ async def test_a_holder_that_leaves_lets_the_next_in_at_its_next_look(world: Wor
     one, two = start("one"), start("two")
     await world.advance(seconds(100))
     await one.die()
-    await one.candidate.release()
-    assert not one.candidate.held
+    await one.elector.release()
+    assert not one.elector.is_held
     assert (await lease(world)).spec.holder_identity == ""
     await world.advance(seconds(18))
     assert two.log == ["acquired"]
@@ -180,15 +180,15 @@ async def test_a_holder_that_is_cut_off_gives_up_before_the_others_may_begin(
     both = False
     for _ in range(120):
         await world.advance(seconds(1))
-        both = both or (one.candidate.held and two.candidate.held)
+        both = both or (one.elector.is_held and two.elector.is_held)
         if len(one.log) == 2 and not two.log:
-            assert not one.candidate.held
+            assert not one.elector.is_held
     assert not both
     assert (one.log, two.log) == (["acquired", "lost"], ["acquired"])
     one.line.state = "up"
     await world.advance(seconds(100))
     assert one.log == ["acquired", "lost"]
-    assert one.candidate.holder == "two"
+    assert one.elector.holder == "two"
 
 
 @pytest.mark.parametrize(("state", "duration_s"), [("hangs", 16), ("cut", 20)])
@@ -202,7 +202,7 @@ async def test_a_renewal_that_fails_leaves_time_for_another_one(
     one.line.state = "up"
     await world.advance(seconds(60))
     assert one.log == ["acquired"]
-    assert one.candidate.held
+    assert one.elector.is_held
 
 
 async def test_a_lease_that_another_wrote_over_is_lost_at_the_next_renewal(
@@ -250,17 +250,20 @@ async def test_nothing_is_changed_through_a_fence_that_is_closed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("terms", "sentence"),
+    ("timing", "sentence"),
     [
-        (Terms(retry_period=seconds(0)), "the retry period must be longer"),
-        (Terms(retry_period=seconds(34)), "the renew deadline must be longer than 1.2 retry periods"),
-        (Terms(renew_deadline=seconds(60)), "the lease duration must be longer than the renew deadline"),
+        (LeaseTiming(retry_period=seconds(0)), "the retry period must be longer"),
+        (LeaseTiming(retry_period=seconds(34)), "the renew deadline must be longer than 1.2 retry periods"),
         (
-            Terms(duration=seconds(0.9), renew_deadline=seconds(0.8), retry_period=seconds(0.1)),
+            LeaseTiming(renew_deadline=seconds(60)),
+            "the lease duration must be longer than the renew deadline",
+        ),
+        (
+            LeaseTiming(duration=seconds(0.9), renew_deadline=seconds(0.8), retry_period=seconds(0.1)),
             "one second at least",
         ),
     ],
 )
-def test_terms_that_make_no_sense_are_refused(terms: Terms, sentence: str) -> None:
+def test_terms_that_make_no_sense_are_refused(timing: LeaseTiming, sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
-        terms.check()
+        timing.check()

@@ -13,7 +13,7 @@ from certwright.kube.api.core import LEASES
 from certwright.kube.api.errors import Unreachable
 from certwright.kube.client.rest import Client
 from certwright.kube.client.transport import LocalTransport
-from certwright.kube.runtime.lease import Candidate
+from certwright.kube.runtime.lease import LeaderElector
 from certwright.kube.util.http_messages import Request, Response
 from support.world import ADMIN, World
 
@@ -55,7 +55,7 @@ class Member:
         self.opened = self.requests = 0
         self._world = world
         client = Client(LocalTransport(self._handle, ADMIN), user_agent="test", clock=world.clock)
-        self.candidate = Candidate(
+        self.elector = LeaderElector(
             client,
             world.clock,
             namespace="kube-system",
@@ -76,8 +76,8 @@ class Member:
 
     async def join(self) -> None:
         """Join the group and follow its Lease."""
-        assert await self.candidate.join(10)
-        self._task = asyncio.ensure_future(self.candidate.follow())
+        assert await self.elector.join(10)
+        self._task = asyncio.ensure_future(self.elector.follow())
         await self._world.settle()
 
     async def end(self) -> None:
@@ -99,45 +99,45 @@ async def members(world: World) -> AsyncIterator[list[Member]]:
 async def test_a_call_reaches_the_other_members_and_not_the_caller(
     world: World, members: list[Member]
 ) -> None:
-    one, two = (member.candidate for member in members)
-    await one.call()
+    one, two = (member.elector for member in members)
+    await one.notify_group()
     await world.settle()
-    assert two.news.is_set()
-    assert not one.news.is_set()
+    assert two.changed.is_set()
+    assert not one.changed.is_set()
 
 
 async def test_renewals_are_no_news(world: World, members: list[Member]) -> None:
-    one, two = (member.candidate for member in members)
+    one, two = (member.elector for member in members)
     for _ in range(5):
         await world.advance(timedelta(seconds=15))
         assert await one.join(10)
     await world.settle()
-    assert not one.news.is_set()
-    assert not two.news.is_set()
+    assert not one.changed.is_set()
+    assert not two.changed.is_set()
 
 
 async def test_members_renew_without_conflicts(world: World, members: list[Member]) -> None:
-    one, two = (member.candidate for member in members)
+    one, two = (member.elector for member in members)
     before = [member.requests for member in members]
     assert all(await asyncio.gather(one.join(10), two.join(10)))
     assert [member.requests for member in members] == [count + 1 for count in before]
 
 
 async def test_another_holder_and_a_deletion_are_news(world: World, members: list[Member]) -> None:
-    one = members[0].candidate
+    one = members[0].elector
     lease = await world.get(LEASES, "group", "kube-system")
     spec = msgspec.structs.replace(lease.spec, holder_identity="another")
     await world.client.update(LEASES, msgspec.structs.replace(lease, spec=spec))
     await world.settle()
-    assert one.news.is_set()
+    assert one.changed.is_set()
     assert one.holder == "another"
     # Although this process has held it until now.
     assert not await one.join(10)
-    assert not one.held
-    one.news.clear()
+    assert not one.is_held
+    one.changed.clear()
     await world.client.delete(LEASES, "group", "kube-system")
     await world.settle()
-    assert one.news.is_set()
+    assert one.changed.is_set()
     assert await one.join(10)
 
 
@@ -167,9 +167,9 @@ async def test_a_server_that_serves_no_watch_is_asked_seldom_and_followed_when_i
     await world.advance(timedelta(minutes=15))
     other = Member(world)
     await other.join()
-    member.candidate.news.clear()
-    await other.candidate.call()
+    member.elector.changed.clear()
+    await other.elector.notify_group()
     await world.settle()
-    assert member.candidate.news.is_set()
+    assert member.elector.changed.is_set()
     await member.end()
     await other.end()

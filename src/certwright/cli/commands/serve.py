@@ -82,7 +82,7 @@ async def _serve(
 
         stop.reload = lambda: daemon.reload(context, use)
         await stack.enter_async_context(stop.ending(server, _log))
-        lazy.app.keep_what_is_there()
+        lazy.app.freeze_heap()
         if exports is not None:
             server.watch_over(exports.follow(server.client(USER_AGENT)), name="export")
         announce(server, log)

@@ -8,9 +8,9 @@
 
 May import:   what controllers may
 Does not hold:  JSON Web Signatures, HTTP (acme/protocol); DNS updates, listeners (acme/solvers)
-Modules:      orders (the state machine), order_state (kept in memory), order_requests (to the CA),
+Modules:      orders (the state machine), order_progress (kept in memory), order_requests (to the CA),
               order_challenges (the Challenges of an Order), request_orders (the Order of a request);
-              challenges (the state machine), challenge_work (solver, self-check, memory),
+              challenges (the state machine), challenge_progress (solver, self-check, memory),
               challenge_queues (for slots and self-checks); provenance (which objects are acted on),
               identifiers (compared as DNS does), waits (and their texts), issuer_resolution (issuer and
               account), clients (of this process, and their metrics), rate_limits (of CAs), shared_ledger

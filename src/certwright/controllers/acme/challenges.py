@@ -33,11 +33,10 @@ from certwright.acme.protocol.errors import AcmeError, Reaction, Refused
 from certwright.acme.protocol.orders import Authorization
 from certwright.acme.solvers.contract import NotYet, Ready, SolverError, SolverNotAllowed
 from certwright.controllers.acme import waits
-from certwright.controllers.acme.challenge_queues import SelfChecks, ValidationSlots
-from certwright.controllers.acme.challenge_work import (
+from certwright.controllers.acme.challenge_progress import (
     Accepted,
+    ChallengeTracker,
     FindSolver,
-    Memories,
     Prepared,
     Presented,
     Proven,
@@ -49,6 +48,7 @@ from certwright.controllers.acme.challenge_work import (
     self_check,
     slot_request,
 )
+from certwright.controllers.acme.challenge_queues import SelfChecks, ValidationSlots
 from certwright.controllers.acme.circuit_gate import CircuitGate
 from certwright.controllers.acme.clients import ResolvedIssuer
 from certwright.controllers.acme.options import AcmeOptions
@@ -124,7 +124,7 @@ class ChallengeReconciler:
         self._recorder = toolbox.recorder
         self._now = toolbox.now
         self._check_period = settings.dns01_check_period
-        self._memories = Memories()
+        self._tracker = ChallengeTracker()
         self.refused: set[ObjectKey] = set()
         """Challenges that are not acted on until their Order changes."""
         self._paces: defaultdict[str, Pace] = defaultdict(Pace)
@@ -139,13 +139,13 @@ class ChallengeReconciler:
 
     def is_seen(self, key: ObjectKey) -> bool:
         """Whether this process has seen the proof in a self-check."""
-        stage = self._memories.stage_of(key)
+        stage = self._tracker.stage_of(key)
         has_passed = isinstance(stage, Presented) and isinstance(self.checks.peek(key), Ready)
         return has_passed or isinstance(stage, Visible | Accepted | Proven)
 
     def is_proven(self, challenge: Challenge) -> bool:
         """Whether the CA has called the challenge valid, though its status may not say so yet."""
-        work = self._memories.of(challenge).work
+        work = self._tracker.of(challenge).work
         is_known = work is not None and isinstance(work.stage, Proven)
         return is_known or challenge.status.state == "valid"
 
@@ -156,7 +156,7 @@ class ChallengeReconciler:
         # A pass continues from its own writes: a reason that names the next try must not cause it.
         with working_on(CHALLENGES, key):
             challenge = self._challenges.cache.get(key)
-            former = self._memories.pop_former(key, challenge)
+            former = self._tracker.pop_former(key, challenge)
             if former is not None:
                 self._release(key)
                 if not isinstance(former.stage, Proven):
@@ -174,7 +174,7 @@ class ChallengeReconciler:
                 return await self._advance(challenge)
             if not challenge.status.presented:
                 self._release(key)
-                self._memories.forget_work(challenge)
+                self._tracker.forget_work(challenge)
                 return Result()
             # A verdict is written though the proof could not be removed.
             match await self._remove_proof(challenge):
@@ -187,7 +187,7 @@ class ChallengeReconciler:
 
     async def _delete(self, challenge: Challenge) -> Result:
         """Remove the proof, then our finalizer, which keeps a Challenge that is being deleted until then."""
-        status, meta, work = challenge.status, challenge.metadata, self._memories.of(challenge).work
+        status, meta, work = challenge.status, challenge.metadata, self._tracker.of(challenge).work
         if not _FINALIZERS & set(meta.finalizers):
             self._release(meta.key)
             return Result()
@@ -199,12 +199,12 @@ class ChallengeReconciler:
         with suppress(NotFound):
             finalizers = [name for name in meta.finalizers if name not in _FINALIZERS]
             await self._patch(challenge, finalizers=finalizers)
-        self._memories.forget_work(challenge)
+        self._tracker.forget_work(challenge)
         return Result()
 
     async def _advance(self, challenge: Challenge) -> Result:
         tools, key, now = self._tools, challenge.metadata.key, self._now()
-        work = self._memories.of(challenge).work
+        work = self._tracker.of(challenge).work
         if work is not None and isinstance(work.stage, Proven):
             until = work.stage.proven_at + _PROOF_UNTOLD
             if now < until:
@@ -243,17 +243,17 @@ class ChallengeReconciler:
             result = await self._prove(challenge, issuer)
         except (AcmeError, SolverError) as error:
             return await self._failed(challenge, error)
-        self._memories.keep(challenge, replace(self._memories.of(challenge), failures=0))
+        self._tracker.keep(challenge, replace(self._tracker.of(challenge), failures=0))
         return result
 
     # --- the proof ----------------------------------------------------------------------------------------
 
     async def _prove(self, challenge: Challenge, issuer: ResolvedIssuer) -> Result:
         """Take the Challenge through the stages that are left. Raises `AcmeError`, `SolverError`."""
-        status, work = challenge.status, self._memories.of(challenge).work
+        status, work = challenge.status, self._tracker.of(challenge).work
         if work is None:
             work = await make_work(challenge, issuer, self._tools.find_solver)
-            self._memories.keep_work(challenge, work)
+            self._tracker.keep_work(challenge, work)
         # The previous process may have done more than it has written. And what this process has not read from
         # the CA itself may be from another author.
         is_trusted = not (status.processing or status.presented) and self._tools.origin.is_described(
@@ -306,7 +306,7 @@ class ChallengeReconciler:
         """Self-check the presented solution, or wait instead of it. Returns how the pass ends; None: the CA
         can be notified. Raises `AcmeError`."""
         key, spec, now = challenge.metadata.key, challenge.spec, self._now()
-        work = self._memories.work_of(challenge)
+        work = self._tracker.work_of(challenge)
         patience = spec.solver.wait_instead_of_self_check
         if patience is not None or work.check is None:
             until = stage.presented_at + parse_duration(patience or "0s")
@@ -341,9 +341,9 @@ class ChallengeReconciler:
         return await self._hold(challenge, Announced(f"{reason}; checked again {period}"), check_at)
 
     async def _fetch(self, challenge: Challenge, issuer: ResolvedIssuer) -> Authorization:
-        now, work = self._now(), self._memories.work_of(challenge)
+        now, work = self._now(), self._tracker.work_of(challenge)
         answer = await issuer.client.run(orders.fetch_authorization, challenge.spec.authorization_url)
-        self._memories.keep_work(challenge, dataclasses.replace(work, asked_at=now))
+        self._tracker.keep_work(challenge, dataclasses.replace(work, asked_at=now))
         if isinstance(work.stage, Accepted) and work.stage.polls == 1:
             pace = self._paces[issuer.client.directory_url]
             pace.asked(after=now - work.stage.accepted_at, is_there=answer.status in _VERDICTS)
@@ -405,19 +405,19 @@ class ChallengeReconciler:
     async def _failed(self, challenge: Challenge, error: AcmeError | SolverError) -> Result:
         """End the pass after a failed request to the CA or the solver: the type of the error decides whether
         the Challenge ends or waits."""
-        now, memory, key = self._now(), self._memories.of(challenge), challenge.metadata.key
-        work, until = memory.work, self._retry_at(challenge)
+        now, progress, key = self._now(), self._tracker.of(challenge), challenge.metadata.key
+        work, until = progress.work, self._retry_at(challenge)
         if isinstance(error, SolverError):
             why = f"Error presenting challenge: {error}"
             if error.not_before is not None:
                 until = max(until, min(error.not_before, now + LONGEST_OBEYED))
             self._release(key)
-            if memory.announced is None or not memory.announced.why.startswith(why):
+            if progress.announced is None or not progress.announced.why.startswith(why):
                 self._recorder.event(CHALLENGES, challenge, "Warning", "PresentError", why)
             if work is not None and work.presented_at is None:
                 # Another Secret, or another listener, may help: the solver is built again.
                 work = None
-            self._memories.keep(challenge, replace(memory, work=work, failures=memory.failures + 1))
+            self._tracker.keep(challenge, replace(progress, work=work, failures=progress.failures + 1))
             return await self._hold(challenge, waits.announced_retry(now, why, until), until)
 
         refused = error if isinstance(error, Refused) else None
@@ -449,7 +449,7 @@ class ChallengeReconciler:
         if work is not None:
             # The CA must not be asked meanwhile.
             work = dataclasses.replace(work, pause=Pause(until, now, is_ours=named is None))
-        self._memories.keep(challenge, replace(memory, work=work, failures=memory.failures + 1))
+        self._tracker.keep(challenge, replace(progress, work=work, failures=progress.failures + 1))
         self._tools.circuit_gate.record_failure(challenge, error, named)
         challenge = await self._patch(challenge, annotations=problem)
         return await self._hold(challenge, announced, until)
@@ -467,7 +467,7 @@ class ChallengeReconciler:
 
     async def _stop(self, challenge: Challenge, why: str, state: str = "") -> Result:
         """Stop a Challenge that is kept for reading; its proof is removed."""
-        work = self._memories.of(challenge).work
+        work = self._tracker.of(challenge).work
         is_presented = challenge.status.presented if work is None else work.presented_at is not None
         if is_presented and await self._remove_proof(challenge) is False:
             return self._retry(challenge)
@@ -492,7 +492,7 @@ class ChallengeReconciler:
         result = Result() if is_removed else self._retry(challenge)
         self._release(challenge.metadata.key)
         if forgets:
-            self._memories.forget_work(challenge)
+            self._tracker.forget_work(challenge)
         if event:
             self._recorder.event(CHALLENGES, challenge, "Warning", "Failed", event)
         return result
@@ -501,7 +501,7 @@ class ChallengeReconciler:
         """Remove the proof, and release the slot. False: it must be tried again; None: no solver runs,
         because another author may have written the Challenge."""
         self._release(challenge.metadata.key)
-        if self._memories.of(challenge).work is None:
+        if self._tracker.of(challenge).work is None:
             problem = await self._tools.origin.problem_of_clean_up(challenge)
             if problem and challenge.status.presented:
                 message = f"No solver was run to remove a proof that may still be shown: {problem}"
@@ -513,7 +513,7 @@ class ChallengeReconciler:
     async def _clean_up(self, challenge: Challenge) -> bool:
         """Run the solver's clean-up; return whether that is done. Errors are reported."""
         try:
-            work = self._memories.of(challenge).work
+            work = self._tracker.of(challenge).work
             work = work or await make_work(challenge, None, self._tools.find_solver)
             await work.solver.clean_up(work.task)
         except SolverError as error:
@@ -530,13 +530,13 @@ class ChallengeReconciler:
 
     def _retry_at(self, challenge: Challenge) -> datetime:
         """When to try again after one failure more."""
-        failures = self._memories.of(challenge).failures + 1
+        failures = self._tracker.of(challenge).failures + 1
         return self._now() + doubled(timedelta(seconds=1), failures, cap=waits.LONGEST_INTERVAL)
 
     def _retry(self, challenge: Challenge) -> Result:
         """Count a failure, and try again."""
-        until, memory = self._retry_at(challenge), self._memories.of(challenge)
-        self._memories.keep(challenge, replace(memory, failures=memory.failures + 1))
+        until, progress = self._retry_at(challenge), self._tracker.of(challenge)
+        self._tracker.keep(challenge, replace(progress, failures=progress.failures + 1))
         return Result(wake_at=until)
 
     async def _wait(self, challenge: Challenge, wait: Wait) -> Result:
@@ -552,11 +552,11 @@ class ChallengeReconciler:
         is_processing: bool = False,
     ) -> Result:
         """Wait with a written reason."""
-        memory, reason = self._memories.of(challenge), challenge.status.reason
-        if not reason or announced.is_news(memory.announced, self._now()):
-            self._memories.keep(challenge, replace(memory, announced=announced))
+        progress, reason = self._tracker.of(challenge), challenge.status.reason
+        if not reason or announced.is_news(progress.announced, self._now()):
+            self._tracker.keep(challenge, replace(progress, announced=announced))
             reason = announced.text
-        at = memory.work.presented_at if memory.work is not None else None
+        at = progress.work.presented_at if progress.work is not None else None
         at = at.replace(microsecond=0) if at is not None else None
         await self._write(
             challenge,
@@ -569,9 +569,7 @@ class ChallengeReconciler:
         return Result(wake_at=until)
 
     def _enter(self, challenge: Challenge, stage: StageT) -> StageT:
-        self._memories.keep_work(
-            challenge, dataclasses.replace(self._memories.work_of(challenge), stage=stage)
-        )
+        self._tracker.keep_work(challenge, dataclasses.replace(self._tracker.work_of(challenge), stage=stage))
         return stage
 
     def _release(self, key: ObjectKey) -> None:

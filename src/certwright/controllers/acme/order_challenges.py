@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from certwright.controllers.acme import order_requests
 from certwright.controllers.acme.clients import ResolvedIssuer
-from certwright.controllers.acme.order_state import Ensured, FollowFrom
+from certwright.controllers.acme.order_progress import Ensured, FollowFrom
 from certwright.controllers.cache.caches import Caches
 from certwright.controllers.shims import annotations as known
 from certwright.kube.api.errors import AlreadyExists, NotFound

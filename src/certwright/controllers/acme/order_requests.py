@@ -16,7 +16,7 @@ from certwright.acme.protocol.jws import AccountKey
 from certwright.acme.protocol.orders import Authorization
 from certwright.acme.protocol.orders import Order as ServerOrder
 from certwright.controllers.acme.identifiers import Name, canonical, is_ordered, names_of_spec
-from certwright.controllers.acme.order_state import OPEN_STATES
+from certwright.controllers.acme.order_progress import OPEN_STATES
 from certwright.kube.util.durations import parse_duration
 from certwright.kube.util.encoding import one_line
 from certwright.pki.csr import CsrFacts

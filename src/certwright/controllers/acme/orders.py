@@ -35,21 +35,21 @@ from certwright.controllers.acme.order_challenges import (
     OrderChallenges,
     full_name,
 )
-from certwright.controllers.acme.order_requests import Contents, NotOrdered
-from certwright.controllers.acme.order_state import (
+from certwright.controllers.acme.order_progress import (
     LONGEST_WAIT,
     OPEN_STATES,
     SHORTEST_WAIT,
+    EqualOrders,
     Finalizing,
-    Lines,
-    Memories,
-    Memory,
+    OrderProgress,
+    OrderTracker,
     Placed,
     Stage,
     Unplaced,
     poll_delay,
     with_attempt,
 )
+from certwright.controllers.acme.order_requests import Contents, NotOrdered
 from certwright.controllers.acme.provenance import is_of_another_account
 from certwright.controllers.acme.waits import RECURRING, Announced, Pause, Wait, growing
 from certwright.controllers.backoff import LONGEST_OBEYED
@@ -124,21 +124,21 @@ class OrderReconciler:
         self._recorder = toolbox.recorder
         self._now = toolbox.now
         self._began_at = toolbox.now()
-        self._memories = Memories()
-        self._lines = Lines(tools.wake)
+        self._tracker = OrderTracker()
+        self._equal_orders = EqualOrders(tools.wake)
         self._contents: Contents = {}
         self._endings = defaultdict[str, asyncio.Semaphore](lambda: asyncio.Semaphore(_END_AT_ONCE))
 
     def described(self, order: Order, url: str) -> ACMEAuthorization | None:
         """The authorization with that URL as this process has read it from the server for this Order."""
         return next(
-            (authorization for authorization in self._memories.described(order) if authorization.url == url),
+            (authorization for authorization in self._tracker.described(order) if authorization.url == url),
             None,
         )
 
     def ended(self, key: ObjectKey) -> None:
         """Wake the Order that waits until the Order of that name has ended."""
-        self._lines.ended(key, self._now())
+        self._equal_orders.ended(key, self._now())
 
     # --- a pass -------------------------------------------------------------------------------------------
 
@@ -148,12 +148,12 @@ class OrderReconciler:
         with working_on(ORDERS, key):
             order = self._orders.cache.get(key)
             if order is None:
-                self._memories.forget(key)
+                self._tracker.forget(key)
                 return Result()
             is_deleted = order.metadata.deletion_timestamp is not None
             if is_deleted or order.status.is_final:
                 # "An order whose state is final is never spoken of to the server again."
-                self._memories.forget(key)
+                self._tracker.forget(key)
                 # "If the Order fails for any reason, the Challenge resources will be retained to allow users
                 # to debug the failures": their controller stops them.
                 if order.status.state == "valid" and not is_deleted:
@@ -194,15 +194,15 @@ class OrderReconciler:
         account = {names.ACME_SERVER: client.directory_url, names.ACME_ACCOUNT: client.kid}
         if is_of_another_account(order.metadata.annotations, account):
             return await self._supersede(order, issuer)
-        memory = self._memory(order).at_account(client.directory_url + client.kid)
-        pause = memory.pause
+        progress = self._progress(order).at_account(client.directory_url + client.kid)
+        pause = progress.pause
         if pause is not None and asked_at < pause.until:
             ends_pause = pause.is_ours and gate.ends_pause(order, pause.since)
             if not ends_pause:
-                self._memories.keep(order, memory)
+                self._tracker.keep(order, progress)
                 return Result(wake_at=pause.until)
-        self._memories.keep(order, replace(memory, pause=None))
-        is_doubtful = memory.failures and order.status.url
+        self._tracker.keep(order, replace(progress, pause=None))
+        is_doubtful = progress.failures and order.status.url
         if is_doubtful and (wait := gate.admit_continuation(order)) is not None:
             return wait
         try:
@@ -212,8 +212,8 @@ class OrderReconciler:
             order = self._orders.cache.get(order.metadata.key) or order
             return await self._failed(order, issuer, error, asked_at)
         order = self._orders.cache.get(order.metadata.key) or order
-        if not order.status.is_final and (memory := self._memory(order)).failures:
-            self._memories.keep(order, replace(memory, failures=0))
+        if not order.status.is_final and (progress := self._progress(order)).failures:
+            self._tracker.keep(order, replace(progress, failures=0))
         return result
 
     async def _issue(self, order: Order, issuer: ResolvedIssuer) -> Result | Wait:
@@ -226,13 +226,13 @@ class OrderReconciler:
             if not directory.serves(order.status.url):
                 return await self._supersede(order, issuer, origin_of(order.status.url))
 
-        if isinstance(self._memory(order).stage, Unplaced):
+        if isinstance(self._progress(order).stage, Unplaced):
             placed = await self._place(order, issuer)
             if not isinstance(placed, Order):
                 return placed
             order = placed
 
-        if isinstance(self._memory(order).stage, Placed):
+        if isinstance(self._progress(order).stage, Placed):
             if any(not authorization.identifier for authorization in order.status.authorizations):
                 # A crash, or an error of the CA, came between its order and their descriptions.
                 order = await self._describe(order, issuer, order.status)
@@ -244,11 +244,11 @@ class OrderReconciler:
 
         csr, refusal = read_any_csr(order.spec.request), None
         if current.status == "ready":
-            if isinstance(self._memory(order).stage, Placed):
+            if isinstance(self._progress(order).stage, Placed):
                 self._enter(order, Placed(is_ready=True))
             current, refusal = await order_requests.finalize(client, order, csr)
 
-        stage = self._memory(order).stage
+        stage = self._progress(order).stage
         finalizing = stage if isinstance(stage, Finalizing) else Finalizing(self._now(), polls=0)
         if refusal is not None:
             finalizing = replace(finalizing, is_contested=True)
@@ -262,9 +262,9 @@ class OrderReconciler:
         """Place the order at the CA, if breaker and limits allow it. Returns the Order with its URL, or why
         the pass ends. Raises `AcmeError`, `NotOrdered`."""
         client, tools, spec = issuer.client, self._tools, order.spec
-        stage = self._memory(order).stage
+        stage = self._progress(order).stage
         assert isinstance(stage, Unplaced)
-        if (before := self._lines.before(order.metadata.key, self._now())) is not None:
+        if (before := self._equal_orders.before(order.metadata.key, self._now())) is not None:
             return self._wait_for_same(order, before)
 
         replaces = ""
@@ -318,7 +318,7 @@ class OrderReconciler:
             Reaction.ACCOUNT,
         )
         # Pebble's answer about a certificate whose order it does not find is a serverInternal.
-        fails_repeatedly = error.status >= 500 and self._memory(order).failures > 0
+        fails_repeatedly = error.status >= 500 and self._progress(order).failures > 0
         return (is_about_content or fails_repeatedly) and not error.is_limit
 
     def _join(self, order: Order, issuer: ResolvedIssuer, url: str) -> tuple[ObjectKey, datetime] | None:
@@ -329,13 +329,13 @@ class OrderReconciler:
         if holder is None:
             return None
         account = issuer.client.directory_url, issuer.client.kid
-        self._lines.join((*account, names_of_spec(order.spec)), holder, key, now)
-        return self._lines.before(key, now)
+        self._equal_orders.join((*account, names_of_spec(order.spec)), holder, key, now)
+        return self._equal_orders.before(key, now)
 
     def _wait_for_same(self, order: Order, before: tuple[ObjectKey, datetime]) -> Wait:
         """Wait for the Order that has the CA's order for the same names, and until when at most."""
         other, until = before
-        stage = self._memory(order).stage
+        stage = self._progress(order).stage
         if isinstance(stage, Unplaced):
             self._enter(order, replace(stage, may_exist=False))
         why = f"the CA has this order for Order {other}, too; it is ordered again when that has ended"
@@ -351,7 +351,7 @@ class OrderReconciler:
         except (AcmeError, NotOrdered):
             await self._write(order, status)
             raise
-        self._memories.keep(order, replace(self._memory(order), described=described))
+        self._tracker.keep(order, replace(self._progress(order), described=described))
         return await self._write(order, msgspec.structs.replace(status, authorizations=described))
 
     # --- proven -------------------------------------------------------------------------------------------
@@ -359,14 +359,14 @@ class OrderReconciler:
     async def _prove(self, order: Order, issuer: ResolvedIssuer) -> Result | Wait | None:
         """Have Challenges prove the names. Returns how the pass ends; None: all names are proven. Raises
         `AcmeError`."""
-        memory = self._memory(order)
+        progress = self._progress(order)
         try:
-            challenges, ensured = await self._tools.challenges.ensure(order, issuer, memory.ensured)
+            challenges, ensured = await self._tools.challenges.ensure(order, issuer, progress.ensured)
         except NoSolver as error:
             until = self._now() + _CHANGED_CHALLENGE_RETRY if isinstance(error, ChallengeChanged) else None
             self._recorder.event(ORDERS, order, "Warning", "Solver", str(error))
             return Wait(str(error), until)
-        self._memories.keep(order, replace(memory, ensured=ensured))
+        self._tracker.keep(order, replace(progress, ensured=ensured))
 
         failed = [item for item in challenges if item.status.is_final and item.status.state != "valid"]
         if failed:
@@ -412,9 +412,9 @@ class OrderReconciler:
                 f"{full_name(item)} is {item.initial_state or 'unknown'}" for item in waiting[:_MOST_REASONS]
             )
             unproven = f": {unproven}" if unproven else ""
-        memory, now = self._memory(order), self._now()
+        progress, now = self._progress(order), self._now()
         if current.status == "invalid":
-            reason = "; ".join(filter(None, (memory.complaint, _words(current) + unproven)))
+            reason = "; ".join(filter(None, (progress.complaint, _words(current) + unproven)))
             # All names were proven: without an error, an authorization has expired since.
             return await self._fail(order, "invalid", reason, replaced_at_most=int(current.error is None))
 
@@ -424,7 +424,7 @@ class OrderReconciler:
         state = current.status if current.status in OPEN_STATES else "processing"
         stage = replace(finalizing, polls=finalizing.polls + 1, state=state)
         pause = Pause(until, None, is_ours=current.retry_after is None)
-        self._memories.keep(order, replace(memory, stage=stage, pause=pause))
+        self._tracker.keep(order, replace(progress, stage=stage, pause=pause))
         if since + (until - now) < RECURRING:
             return Result(wake_at=until)
         if current.status == "pending" and missing:
@@ -443,9 +443,9 @@ class OrderReconciler:
         self, order: Order, issuer: ResolvedIssuer, omitted: tuple[ACMEAuthorization, ...]
     ) -> Result | Wait:
         """Have names proven whose authorizations only a later answer of the CA lists."""
-        memory = self._memory(order)
-        described = (*memory.described, *omitted)
-        self._memories.keep(order, replace(memory, stage=Placed(), described=described))
+        progress = self._progress(order)
+        described = (*progress.described, *omitted)
+        self._tracker.keep(order, replace(progress, stage=Placed(), described=described))
         known = (*order.status.authorizations, *omitted)
         order = await self._write(order, msgspec.structs.replace(order.status, authorizations=known))
         return await self._prove(order, issuer) or Result(wake_at=self._now())
@@ -519,8 +519,8 @@ class OrderReconciler:
         if refused is not None and refused.is_limit and not is_placed:
             concerns_others = tools.limited(order, issuer, refused)
         named = refused.retry_after if refused is not None else None
-        now, memory = self._now(), self._memory(order)
-        failures = memory.failures + 1
+        now, progress = self._now(), self._progress(order)
+        failures = progress.failures + 1
         until = now + doubled(SHORTEST_WAIT, failures, cap=LONGEST_WAIT)
         annotations = with_attempt(order, asked_at)
         if named is not None:
@@ -530,10 +530,10 @@ class OrderReconciler:
         else:
             reason = Announced.of(str(error), until, now).text
         order = await self._annotate(order, annotations)
-        self._memories.keep(
+        self._tracker.keep(
             order,
             replace(
-                memory,
+                progress,
                 failures=failures,
                 pause=Pause(until, now, is_ours=named is None),
                 complaint=str(error) if is_placed and refused is not None else "",
@@ -591,19 +591,19 @@ class OrderReconciler:
         status = msgspec.structs.replace(order.status, state=state, reason=reason, failure_time=failed_at)
         written = await self._write(order, status)
         self._recorder.event(ORDERS, written, "Warning", "OrderFailed", reason)
-        self._memories.forget(order.metadata.key)
+        self._tracker.forget(order.metadata.key)
         return Result()
 
     # --- waits and writes ---------------------------------------------------------------------------------
 
     async def _wait(self, order: Order, wait: Wait) -> Result:
         """Write why the Order waits, if that is news."""
-        memory, now = self._memory(order), self._now()
+        progress, now = self._progress(order), self._now()
         announced = Announced.of(wait.why, None if wait.names_time else wait.until, now)
-        if wait.is_brief or not announced.is_news(memory.announced, now):
+        if wait.is_brief or not announced.is_news(progress.announced, now):
             return Result(wake_at=wait.until)
-        self._memories.keep(order, replace(memory, announced=announced))
-        state, stage = order.status.state, memory.stage
+        self._tracker.keep(order, replace(progress, announced=announced))
+        state, stage = order.status.state, progress.stage
         if isinstance(stage, Finalizing):
             state = stage.state
         elif isinstance(stage, Placed) and stage.is_ready:
@@ -611,11 +611,11 @@ class OrderReconciler:
         await self._write(order, msgspec.structs.replace(order.status, reason=announced.text, state=state))
         return Result(wake_at=wait.until)
 
-    def _memory(self, order: Order) -> Memory:
-        return self._memories.of(order, self._now())
+    def _progress(self, order: Order) -> OrderProgress:
+        return self._tracker.of(order, self._now())
 
     def _enter(self, order: Order, stage: Stage) -> None:
-        self._memories.keep(order, replace(self._memory(order), stage=stage))
+        self._tracker.keep(order, replace(self._progress(order), stage=stage))
 
     async def _write(self, order: Order, status: OrderStatus) -> Order:
         return await self._status.commit(ORDERS, order, msgspec.structs.replace(order, status=status))

@@ -20,7 +20,7 @@ from certwright.acme.protocol.errors import AcmeError
 from certwright.acme.solvers.contract import NotYet, SolverError, Task, Verifiable
 from certwright.acme.solvers.dns01.hosts.contract import CredentialsRejected
 from certwright.controllers.acme import order_requests, waits
-from certwright.controllers.acme.challenge_work import SolverUse, with_account
+from certwright.controllers.acme.challenge_progress import SolverUse, with_account
 from certwright.controllers.acme.clients import ResolvedIssuer
 from certwright.controllers.acme.options import AcmeOptions, missing_listener
 from certwright.controllers.acme.order_challenges import choose

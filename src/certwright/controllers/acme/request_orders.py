@@ -200,7 +200,7 @@ class RequestOrders:
             issuing = conditions.find(certificate.status.conditions, reasons.ISSUING)
             if issuing is not None and issuing.reason in _FORCED:
                 return None
-            secret = await caches.secrets.look(ObjectKey(meta.namespace, certificate.spec.secret_name))
+            secret = await caches.secrets.peek(ObjectKey(meta.namespace, certificate.spec.secret_name))
             with suppress(PkiError):
                 current = read_certificate(secret.data.get(names.TLS_CERT_KEY, b"") if secret else b"")
         wanted = certificate.spec if certificate is not None else None

@@ -14,7 +14,7 @@ import msgspec
 from certwright.acme.protocol import challenges
 from certwright.acme.protocol.challenges import PersistentRecord
 from certwright.acme.solvers.contract import Check, NotYet, Ready, SolverError, Task, Verifiable
-from certwright.controllers.acme.challenge_work import SolverAndCheck, SolverUse
+from certwright.controllers.acme.challenge_progress import SolverAndCheck, SolverUse
 from certwright.controllers.acme.options import AcmeOptions
 from certwright.controllers.acme.order_challenges import choose
 from certwright.controllers.acme.preflight import offered_types

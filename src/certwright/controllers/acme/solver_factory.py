@@ -30,7 +30,7 @@ from certwright.acme.solvers.dns01.webhook import Webhook
 from certwright.acme.solvers.names import NameServers
 from certwright.acme.solvers.program import Program
 from certwright.acme.solvers.webroot import WebRoot, WebRoots
-from certwright.controllers.acme.challenge_work import SolverAndCheck, SolverUse
+from certwright.controllers.acme.challenge_progress import SolverAndCheck, SolverUse
 from certwright.controllers.acme.dns_hosts import HOSTS, HostValues, host_of, settings_of
 from certwright.controllers.acme.options import NO_HTTP01_LISTENER, NO_TLSALPN01_LISTENER, AcmeOptions
 from certwright.controllers.acme.routes.solver import RouteCheck, Routes, RouteSolver

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from certwright.controllers.acme.challenge_work import SolverUse
+from certwright.controllers.acme.challenge_progress import SolverUse
 from certwright.controllers.acme.options import AcmeOptions
 from certwright.controllers.acme.routes.services import SolverServices
 from certwright.controllers.acme.routes.solver import Routes
@@ -26,7 +26,7 @@ from certwright.resources.references import IssuerReference
 from certwright.resources.solver import Solver
 
 if TYPE_CHECKING:
-    from certwright.controllers.acme.challenge_work import SolverAndCheck
+    from certwright.controllers.acme.challenge_progress import SolverAndCheck
     from certwright.controllers.acme.solver_factory import Solvers
 
 

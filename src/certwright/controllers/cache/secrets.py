@@ -159,7 +159,7 @@ class Secrets:
         if self._bare is None:
             return found
         for key in self._bare.cache.keys_by_index(_OWNER, owner):
-            secret = await self.look(key)
+            secret = await self.peek(key)
             if secret is not None and secret not in found and owner in self._owner_of(secret):
                 found.append(secret)
         return found
@@ -215,7 +215,7 @@ class Secrets:
     async def get(self, key: ObjectKey) -> Secret | None:
         """The Secret in full, None where it does not exist. Read live where its private key is stripped.
         Raises what a GET raises."""
-        secret = await self.look(key)
+        secret = await self.peek(key)
         if secret is None or is_complete(secret):
             return secret
         answer = await self._get_shared(key, self._known(key))
@@ -224,7 +224,7 @@ class Secrets:
             self._full.forget(secret)
         return answer
 
-    async def look(self, key: ObjectKey) -> Secret | None:
+    async def peek(self, key: ObjectKey) -> Secret | None:
         """The Secret, maybe without its private key; None where it does not exist.
 
         In both copies: read live, because one of them is stale. Only without the label: read live, once for
@@ -271,7 +271,7 @@ class Secrets:
             return False
         # A Secret deleted during the read was not cached yet, so that no handler was called.
         copy = self._full if self._bare is None or _is_labelled(answer) else self._bare
-        return not 0 < revision_of(answer) <= copy.cache.buried_at(key)
+        return not 0 < revision_of(answer) <= copy.cache.tombstone_revision(key)
 
     async def _get_shared(self, key: ObjectKey, known: _Known) -> Secret | None:
         live_get = self._live_gets.get(key)
@@ -352,7 +352,7 @@ class Secrets:
         states = [state for state in (old, new) if state is not None]
         key = states[0].metadata.key
         if new is None and self._bare is not None:
-            self._bare.may_move_in(key, self._full.cache.buried_at(key))
+            self._bare.may_move_in(key, self._full.cache.tombstone_revision(key))
         self._notify(key, states)
 
     def _bare_changed(self, old: Identified | None, new: Identified | None) -> None:

@@ -180,4 +180,4 @@ class _Reads:
         """The Secret of that name. Raises what a GET raises."""
         self._dependents.add(self._whose, key)
         self.secrets.add(key)
-        return await self._caches.secrets.look(key)
+        return await self._caches.secrets.peek(key)

@@ -286,14 +286,14 @@ class CertificateReconciler:
         meta, caches, secrets = certificate.metadata, self._caches, self._caches.secrets
         named = certificate.status.next_private_key_secret_name
         issuer = self._authorities.issuer_of(certificate)
-        target = await secrets.look(_target_of(certificate))
+        target = await secrets.peek(_target_of(certificate))
         if target is not None and full_secret is not None:
             is_same = (target.metadata.uid, revision_of(target)) == (
                 full_secret.metadata.uid,
                 revision_of(full_secret),
             )
             target = full_secret if is_same else target
-        named_key = await secrets.look(ObjectKey(meta.namespace, named)) if named else None
+        named_key = await secrets.peek(ObjectKey(meta.namespace, named)) if named else None
         next_keys = [
             secret
             for secret in await secrets.next_keys_of(owner_value(*meta.key))

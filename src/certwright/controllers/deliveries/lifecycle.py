@@ -287,7 +287,7 @@ class DeliveryLifecycle:
         if spec.certificate_ref is not None:
             certificate = await self._caches.find_certificate(ObjectKey(namespace, spec.certificate_ref.name))
             name = certificate.spec.secret_name if certificate is not None else ""
-        secret = await self._caches.secrets.look(ObjectKey(namespace, name)) if name else None
+        secret = await self._caches.secrets.peek(ObjectKey(namespace, name)) if name else None
         if secret is None:
             return ""
         try:

@@ -15,7 +15,7 @@ import msgspec
 
 from certwright.controllers.manager import ControllerManager
 from certwright.kit.exposition import family, labels
-from certwright.kube.runtime.lease import Candidate
+from certwright.kube.runtime.lease import LeaderElector
 from certwright.kube.util.tasks import TaskSet
 
 _log = logging.getLogger(__name__)
@@ -110,32 +110,32 @@ class Member(ABC):
 
 
 class Replica(Member):
-    """Makes controllers (`make`, not started) whenever `candidate` gets the lease.
+    """Makes controllers (`make`, not started) whenever `elector` gets the lease.
 
     They MUST change things through a client that is fenced by `may_write` (`kube.runtime.fence`).
     Raises what `make` raises.
     """
 
-    def __init__(self, make: Callable[[], ControllerManager], candidate: Candidate) -> None:
-        super().__init__(candidate.name)
+    def __init__(self, make: Callable[[], ControllerManager], elector: LeaderElector) -> None:
+        super().__init__(elector.name)
         self._make = make
         # Made now, so that invalid options are reported at the start.
         self._next: ControllerManager | None = make()
-        self._candidate = candidate
+        self._elector = elector
 
     @property
     def may_write(self) -> bool:
         """Whether this replica certainly holds the lease."""
-        return self._candidate.held
+        return self._elector.is_held
 
     @property
     def holder(self) -> str:
         """The holder of the lease, as last seen; empty if it is free."""
-        return self._candidate.holder
+        return self._elector.holder
 
     async def wait_tried(self) -> None:
         """Return when this replica has tried once to acquire the lease."""
-        await self._candidate.tried.wait()
+        await self._elector.tried.wait()
 
     def start(self) -> None:
         """Begin to wait for the lease, and to work while holding it."""
@@ -145,14 +145,14 @@ class Replica(Member):
         """Stop, and then release the lease. In this order: two replicas must never work at the same time."""
         await self._tasks.close()
         await self._end_work()
-        await self._candidate.release()
+        await self._elector.release()
 
     async def _run(self) -> None:
         while True:
-            await self._candidate.acquire()
+            await self._elector.acquire()
             await self._work()
             _log.warning(
-                "%s has stopped its controllers and is waiting for the lease", self._candidate.identity
+                "%s has stopped its controllers and is waiting for the lease", self._elector.identity
             )
 
     async def _work(self) -> None:
@@ -160,7 +160,7 @@ class Replica(Member):
         self._next = None
         controllers.start()
         self._leading.set()
-        keeping = asyncio.ensure_future(self._candidate.keep())
+        keeping = asyncio.ensure_future(self._elector.keep())
         failing = asyncio.ensure_future(controllers.wait_failed())
         try:
             await asyncio.wait((keeping, failing), return_when=asyncio.FIRST_COMPLETED)

@@ -34,7 +34,7 @@ from certwright.kube.api.errors import ApiError, Unreachable
 from certwright.kube.client.rest import Client
 from certwright.kube.client.throttle import Throttle, ThrottledTransport, lift_where_fair
 from certwright.kube.client.transport import Transport
-from certwright.kube.runtime.lease import Candidate, FencedTransport, Terms
+from certwright.kube.runtime.lease import FencedTransport, LeaderElector, LeaseTiming
 from certwright.kube.util.clock import Clock
 from certwright.kube.util.tasks import TaskSet
 
@@ -58,10 +58,10 @@ class ShardedReplica(Member):
     def __init__(
         self,
         make: Callable[[Mine], ControllerManager],
-        seats: Sequence[Candidate],
-        group: Candidate,
+        seats: Sequence[LeaderElector],
+        group: LeaderElector,
         clock: Clock,
-        terms: Terms,
+        timing: LeaseTiming,
         *,
         jitter: Callable[[], float] = random.random,
     ) -> None:
@@ -72,7 +72,7 @@ class ShardedReplica(Member):
         self._seats = seats
         self._group = group
         self._clock = clock
-        self._retry_s = terms.retry_period.total_seconds()
+        self._retry_s = timing.retry_period.total_seconds()
         self._jitter = jitter
         self._working: frozenset[int] = frozenset()
         self._joined_with: frozenset[int] = frozenset()
@@ -88,8 +88,8 @@ class ShardedReplica(Member):
     @property
     def may_write(self) -> bool:
         """Whether this replica certainly holds all shards that it works on."""
-        all_held = all(self._seats[number].held for number in self._working)
-        return bool(self._working) and all_held and self._group.held
+        all_held = all(self._seats[number].is_held for number in self._working)
+        return bool(self._working) and all_held and self._group.is_held
 
     @property
     def holder(self) -> str:
@@ -112,13 +112,13 @@ class ShardedReplica(Member):
         await self._tasks.close()
         await self._stop()
         await self._release(frozenset(range(len(self._seats))))
-        if self._group.held:
+        if self._group.is_held:
             await self._leave_group()
 
     async def _run(self) -> None:
         while True:
             # BEFORE the Leases are read: what changes afterwards is for the next round.
-            self._group.news.clear()
+            self._group.changed.clear()
             # Stop the work on lost shards before anything else.
             await self._work_on(self._workable() & self._working)
             if await self._may_join():
@@ -127,7 +127,7 @@ class ShardedReplica(Member):
                 await self._acquire()
                 if self._own_seats() and not await self._join_group():
                     every = frozenset(range(len(self._seats)))
-                    leaving |= every - self._working if self._group.held else every
+                    leaving |= every - self._working if self._group.is_held else every
                 await self._work_on(self._workable() - leaving)
                 # Only now: two must never work on the same shard.
                 await self._release(leaving)
@@ -147,18 +147,18 @@ class ShardedReplica(Member):
             )
         await self._clock.sleep(min(pause_s, _ROUND_S))
         alarm = asyncio.ensure_future(self._clock.sleep(pause_s - _ROUND_S))
-        news = asyncio.ensure_future(self._group.news.wait())
+        changed = asyncio.ensure_future(self._group.changed.wait())
         try:
-            await asyncio.wait((alarm, news), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((alarm, changed), return_when=asyncio.FIRST_COMPLETED)
         finally:
             alarm.cancel()
-            news.cancel()
+            changed.cancel()
 
     async def _may_join(self) -> bool:
         """Whether the group's Lease is ours or free; otherwise replicas with another division hold it."""
-        if not self._group.held:
+        if not self._group.is_held:
             try:
-                await self._group.look(self._retry_s)
+                await self._group.observe(self._retry_s)
             except (ApiError, Unreachable) as error:
                 _log.warning("the lease %s: %s", self._group.place, error)
                 return False
@@ -186,15 +186,15 @@ class ShardedReplica(Member):
 
     def _own_seats(self) -> frozenset[int]:
         """The shards whose Lease is ours."""
-        return frozenset(number for number, seat in enumerate(self._seats) if seat.held)
+        return frozenset(number for number, seat in enumerate(self._seats) if seat.is_held)
 
     def _workable(self) -> frozenset[int]:
         """Those on which work is allowed: only while the group's Lease is ours too."""
-        return self._own_seats() if self._group.held else frozenset()
+        return self._own_seats() if self._group.is_held else frozenset()
 
     async def _release(self, shards: frozenset[int]) -> None:
         """Release these Leases, and notify the other replicas."""
-        ours = [self._seats[number] for number in shards if self._seats[number].held]
+        ours = [self._seats[number] for number in shards if self._seats[number].is_held]
         if not ours:
             return
         await asyncio.gather(*(seat.release() for seat in ours))
@@ -202,7 +202,7 @@ class ShardedReplica(Member):
 
     async def _call_others(self) -> None:
         try:
-            await self._group.call()
+            await self._group.notify_group()
         except (ApiError, Unreachable) as error:
             _log.debug("the lease %s: %s", self._group.place, error)
 
@@ -221,35 +221,35 @@ class ShardedReplica(Member):
         """Release the group's Lease if this is the last replica. A replica that takes a shard during this
         joins the group after that: either its shard is seen here, or its write makes this release fail."""
         try:
-            await self._group.look(self._retry_s)
-            await asyncio.gather(*(seat.look(self._retry_s) for seat in self._seats))
+            await self._group.observe(self._retry_s)
+            await asyncio.gather(*(seat.observe(self._retry_s) for seat in self._seats))
         except (ApiError, Unreachable) as error:
             _log.debug("the lease %s: %s", self._group.place, error)
             return
         if all(seat.free_for_s is not None for seat in self._seats):
             await self._group.release()
 
-    async def _renew_or_observe(self, seat: Candidate) -> None:
-        if seat.held:
+    async def _renew_or_observe(self, seat: LeaderElector) -> None:
+        if seat.is_held:
             await seat.attempt(min(self._retry_s, seat.left_s))
             return
         try:
-            await seat.look(self._retry_s)
+            await seat.observe(self._retry_s)
         except (ApiError, Unreachable) as error:
             _log.warning("the lease %s: %s", seat.name, error)
 
     def _requested(self) -> frozenset[int]:
         """The shard to release: one at a time, and never the last."""
         ours = self._own_seats()
-        asked = [number for number in sorted(ours) if self._seats[number].asked_by]
+        asked = [number for number in sorted(ours) if self._seats[number].release_requested_by]
         return frozenset(asked[:1] if len(ours) > 1 else ())
 
     async def _acquire(self) -> None:
-        free = [seat for seat in self._seats if not seat.held and seat.free_for_s is not None]
+        free = [seat for seat in self._seats if not seat.is_held and seat.free_for_s is not None]
         # So that replicas that start together do not all try the same one.
         free.sort(key=lambda _: self._jitter())
         # One replica's share, counting the replicas that are visible.
-        alive = {seat.holder for seat in self._seats if seat.free_for_s is None and not seat.held}
+        alive = {seat.holder for seat in self._seats if seat.free_for_s is None and not seat.is_held}
         share = math.ceil(len(self._seats) / (len(alive - {""}) + 1))
         for seat in free:
             had, has_ended = len(self._own_seats()), bool(seat.holder) or seat.was_released
@@ -263,11 +263,11 @@ class ShardedReplica(Member):
         counts = Counter(seat.holder for seat in self._seats if seat.holder)
         fullest, count = counts.most_common(1)[0] if counts else ("", 0)
         theirs = [seat for seat in self._seats if seat.holder == fullest]
-        if count < 2 or any(seat.asked_by or seat.asks for seat in theirs):
+        if count < 2 or any(seat.release_requested_by or seat.has_requested_release for seat in theirs):
             return
         try:
-            await theirs[0].ask()
-            await self._group.call()
+            await theirs[0].request_release()
+            await self._group.notify_group()
         except (ApiError, Unreachable) as error:
             _log.debug("requesting a shard from %s: %s", fullest, error)
 
@@ -323,7 +323,7 @@ class ClusterSettings(msgspec.Struct, frozen=True, kw_only=True):
     shards: int = 1
     leader_elect: bool = True
     leader_election_namespace: str = "kube-system"
-    terms: Terms = msgspec.field(default_factory=Terms)
+    timing: LeaseTiming = msgspec.field(default_factory=LeaseTiming)
 
 
 def beside_a_server(
@@ -353,14 +353,14 @@ def beside_a_server(
     # Not rate-limited, because a renewal of the Lease behind a thousand requests comes too late.
     own = Client(transport, user_agent=f"{USER_AGENT}/leader-election", clock=clock)
 
-    def candidate(name: str, group: str = "") -> Candidate:
-        return Candidate(
+    def elector(name: str, group: str = "") -> LeaderElector:
+        return LeaderElector(
             own,
             clock,
             namespace=settings.leader_election_namespace,
             name=name,
             identity=group or settings.identity,
-            terms=settings.terms,
+            timing=settings.timing,
             is_group=bool(group),
         )
 
@@ -372,9 +372,9 @@ def beside_a_server(
     client = Client(fenced, user_agent=USER_AGENT, clock=clock)
     replica: Replica | ShardedReplica
     if settings.shards == 1:
-        replica = Replica(lambda: make(client, None), candidate(LEASE_NAME))
+        replica = Replica(lambda: make(client, None), elector(LEASE_NAME))
     else:
-        seats = [candidate(f"{LEASE_NAME}-shard-{number}") for number in range(settings.shards)]
-        group = candidate(LEASE_NAME, group=f"certwright-shards-of-{settings.shards}")
-        replica = ShardedReplica(lambda mine: make(client, mine), seats, group, clock, settings.terms)
+        seats = [elector(f"{LEASE_NAME}-shard-{number}") for number in range(settings.shards)]
+        group = elector(LEASE_NAME, group=f"certwright-shards-of-{settings.shards}")
+        replica = ShardedReplica(lambda mine: make(client, mine), seats, group, clock, settings.timing)
     return replica

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from certwright.kube.apiserver.http.fairness import Level
+from certwright.kube.apiserver.http.fairness import PriorityLevel
 from certwright.kube.apiserver.model.backend import Call
 from certwright.kube.apiserver.model.definitions import ResourceDefinition
 from certwright.kube.store.contract import Limited, Store
@@ -101,7 +101,7 @@ class Metrics:
         self,
         store: Store,
         watches: Callable[[], Mapping[ResourceDefinition, int]],
-        levels: Callable[[], Sequence[Level]] = tuple,
+        levels: Callable[[], Sequence[PriorityLevel]] = tuple,
     ) -> None:
         self._store = store
         self._levels = levels
@@ -240,7 +240,7 @@ def _requests(series: list[_Series]) -> Iterator[Metric]:
     yield duration
 
 
-def _flow_control(levels: Sequence[Level]) -> Iterator[Metric]:
+def _flow_control(levels: Sequence[PriorityLevel]) -> Iterator[Metric]:
     from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily  # see `_render`
 
     labels, prefix = ["flow_schema", "priority_level"], "apiserver_flowcontrol_"

@@ -56,7 +56,7 @@ from certwright.kube.apiserver.model.backend import BOOTSTRAP, Backend, Call, Na
 from certwright.kube.apiserver.model.definitions import Extensions, ResourceDefinition
 from certwright.kube.apiserver.model.negotiation import JSON, WHOLE, Shape, negotiate
 from certwright.kube.apiserver.model.objects import decode_json, encode_json
-from certwright.kube.apiserver.model.routes import Action, Line, read_line
+from certwright.kube.apiserver.model.routes import Action, RequestLine, parse_request_line
 from certwright.kube.apiserver.paths import Encryption, Health, Paths
 from certwright.kube.apiserver.representations import responses
 from certwright.kube.apiserver.representations.encodings import convert, convert_failure
@@ -285,14 +285,14 @@ class ApiServer:
         recorded as the user's. Raises `ApiError`: `Unauthorized`, or too many connections."""
         user = await authenticate(request, self._authenticator, anonymous=False)
         if request.caller is not None:
-            fairness.identify(request.caller, user, read_line(f"{request.method} {request.target}"))
+            fairness.identify(request.caller, user, parse_request_line(f"{request.method} {request.target}"))
         return user
 
     async def _answer(self, request: Request, track: Track) -> Response:
         user = request.user or await authenticate(request, self._authenticator, anonymous=self._anonymous)
         caller = user
         user = act_as(user, request.headers, self._backend.authorizer)
-        line = read_line(f"{request.method} {request.target}")
+        line = parse_request_line(f"{request.method} {request.target}")
         if request.caller is not None:
             fairness.identify(request.caller, caller, line)
         check_timeout(line.query)
@@ -310,7 +310,7 @@ class ApiServer:
         seats.leave_with(response, watch=line.verb == "watch")
         return response
 
-    async def _serve(self, request: Request, track: Track, user: Identity, line: Line) -> Response:
+    async def _serve(self, request: Request, track: Track, user: Identity, line: RequestLine) -> Response:
         """The answer to an authenticated request, if it is authorized."""
         path, query, route, verb = line
         if route is None:

@@ -94,7 +94,7 @@ class Cache(Generic[T]):
         """The packing's note of the object; 0 on a cache miss, or without a packing."""
         return self._objects.note(key)
 
-    def buried_at(self, key: ObjectKey) -> int:
+    def tombstone_revision(self, key: ObjectKey) -> int:
         """The revision of a recent deletion of that name, from its tombstone; 0 if it has none."""
         return self._tombstones.get(key, 0)
 

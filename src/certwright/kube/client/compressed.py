@@ -60,7 +60,7 @@ class PackedObjects(Generic[T]):
 
     def __init__(self, packing: Packing[T], *, fresh: float | None = None, read: int | None = None) -> None:
         self._packing = packing
-        self._press = Press()
+        self._compressor = Compressor()
         # Offset of the revision: after one byte with its end, and the note.
         self._numbers = 1 if packing.note is None else 1 + _NOTE
         self._packed: dict[ObjectKey, bytes] = {}
@@ -134,17 +134,17 @@ class PackedObjects(Generic[T]):
         def objects() -> Iterator[T]:
             yield from fresh
             # Not the reader of `get`, which may be called at the same time.
-            restore = self._press.reader().restore
+            decompress = self._compressor.decompressor().decompress
             for entry in packed:
-                yield self._packing.decode(restore(entry[entry[0] :]))
+                yield self._packing.decode(decompress(entry[entry[0] :]))
 
         return objects
 
     def _pack_oldest(self) -> None:
-        if self._press.wants_samples:
-            self._press.learn(map(self._packing.encode, self._samples()))
+        if self._compressor.wants_samples:
+            self._compressor.learn(map(self._packing.encode, self._samples()))
         key, (obj, revision) = self._fresh.popitem(last=False)
-        self._packed[key] = self._head(obj, revision) + self._press.press(self._packing.encode(obj))
+        self._packed[key] = self._head(obj, revision) + self._compressor.compress(self._packing.encode(obj))
 
     def _head(self, obj: T, revision: int) -> bytes:
         length = (revision.bit_length() + 7) // 8
@@ -155,7 +155,7 @@ class PackedObjects(Generic[T]):
         return filter(self._packing.is_sample, (obj for obj, _ in self._fresh.values()))
 
     def _unpack(self, packed: bytes) -> T:
-        return self._packing.decode(self._press.restore(packed[packed[0] :]))
+        return self._packing.decode(self._compressor.decompress(packed[packed[0] :]))
 
 
 # With higher levels texts of 2 kB become 2 % smaller at most, and a dictionary's tables 9 times as large.
@@ -172,15 +172,15 @@ _JUDGED = 256
 _WORSE = 1.3
 
 
-class Reader:
-    """Decompresses the output of a `Press`. To be used in one thread at a time."""
+class Decompressor:
+    """Decompresses the output of a `Compressor`. To be used in one thread at a time."""
 
     def __init__(self, dictionaries: Sequence[ZstdCompressionDict]) -> None:
-        # The list of the `Press`, which grows.
+        # The list of the `Compressor`, which grows.
         self._dictionaries = dictionaries
         self._decompressors: dict[int, ZstdDecompressor] = {}
 
-    def restore(self, pressed: bytes) -> bytes:
+    def decompress(self, pressed: bytes) -> bytes:
         """Decompress a text."""
         decompressor = self._decompressors.get(pressed[0]) or self.open(pressed[0])
         return decompressor.decompress(FRAME_HEADER + pressed[1:])
@@ -192,7 +192,7 @@ class Reader:
         return decompressor
 
 
-class Press:
+class Compressor:
     """Compresses and decompresses texts. `wants_samples`: it would compress better after `learn`."""
 
     def __init__(self) -> None:
@@ -202,8 +202,8 @@ class Press:
         self._wants_first = True
         self._expected = 0.0
         self._share = 0.0
-        self._reader = self.reader()
-        self.restore = self._reader.restore
+        self._decompressor = self.decompressor()
+        self.decompress = self._decompressor.decompress
 
     @property
     def wants_samples(self) -> bool:
@@ -225,17 +225,17 @@ class Press:
             self._dictionaries.append(dictionary)
             self._compressor = _compressor(dictionary)
             # The dictionary's tables, shared by all readers, are made now, before other threads need them.
-            self._reader.open(len(self._dictionaries))
+            self._decompressor.open(len(self._dictionaries))
 
-    def press(self, text: bytes) -> bytes:
+    def compress(self, text: bytes) -> bytes:
         """Compress `text`."""
         pressed = self._compressor.compress(text).removeprefix(FRAME_HEADER)
         self._judge(len(pressed) / (len(text) + 1))
         return bytes((len(self._dictionaries),)) + pressed
 
-    def reader(self) -> Reader:
+    def decompressor(self) -> Decompressor:
         """A reader for another thread, which also decompresses later output."""
-        return Reader(self._dictionaries)
+        return Decompressor(self._dictionaries)
 
     def _judge(self, share: float) -> None:
         self._seen += 1

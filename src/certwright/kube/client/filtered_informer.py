@@ -86,7 +86,7 @@ class PartialInformer(Informer[T]):
         who = identify(raw)
         key, revision = who.key, parse_revision(who.resource_version)
         cached = self.cache.revision(key)
-        newest = self.cache.buried_at(key) if cached is None else cached
+        newest = self.cache.tombstone_revision(key) if cached is None else cached
         if revision and revision <= newest and not rewound:
             return key
         if cached is not None and (obj := self._decode(raw)) is not None:

@@ -41,7 +41,7 @@ class Identified(msgspec.Struct):
         return ObjectKey(self.namespace, self.name)
 
 
-class _Peek(msgspec.Struct):
+class _ObjectIdentity(msgspec.Struct):
     metadata: Identified = msgspec.field(default_factory=Identified)
 
 
@@ -50,9 +50,9 @@ class _FullEvent(msgspec.Struct):
     object: msgspec.Raw
 
 
-class _Glance(msgspec.Struct):
+class _EventIdentity(msgspec.Struct):
     type: str
-    object: _Peek
+    object: _ObjectIdentity
 
 
 class RawEvent(msgspec.Struct, frozen=True):
@@ -77,9 +77,9 @@ class _StatusCode(msgspec.Struct):
     code: int = 500
 
 
-_GLANCES = json_decoder(_Glance)
+_EVENT_IDENTITIES = json_decoder(_EventIdentity)
 _FULL_EVENT = json_decoder(_FullEvent)
-_PEEKS = json_decoder(_Peek)
+_PEEKS = json_decoder(_ObjectIdentity)
 _MALFORMED = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
@@ -115,7 +115,7 @@ class LineReader:
 def _event(line: bytes) -> RawEvent:
     # Most lines are only read this far: the cache has their object already, as after every own write.
     try:
-        seen = _GLANCES.decode(line)
+        seen = _EVENT_IDENTITIES.decode(line)
         return RawEvent(seen.type, seen.object.metadata, line)
     except _MALFORMED:
         return _odd_event(line)

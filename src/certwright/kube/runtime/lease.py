@@ -52,9 +52,9 @@ from certwright.kube.util.http_messages import Response
 JITTER = 0.2
 
 
-class Terms(msgspec.Struct, frozen=True, kw_only=True):
-    """Lease timing: its duration, the renew deadline after which its holder gives up, and the period of
-    renewals and of the others' polls. The defaults are cert-manager's."""
+class LeaseTiming(msgspec.Struct, frozen=True, kw_only=True):
+    """Timing of a Lease: its duration; the renew deadline, after which its holder gives up; and the period of
+    renewals and of the polls of other candidates. The defaults are cert-manager's."""
 
     duration: timedelta = timedelta(seconds=60)
     renew_deadline: timedelta = timedelta(seconds=40)
@@ -75,7 +75,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError("the lease duration must be one second at least")
 
 
-DEFAULT_TERMS = Terms()
+DEFAULT_TIMING = LeaseTiming()
 
 
 _log = logging.getLogger(__name__)
@@ -86,12 +86,13 @@ _REMEMBERED = 8
 _CONFLICTS = 5
 
 
-class Candidate:
-    """A candidate for the Lease `namespace`/`name` with a unique name (`identity`).
+class LeaderElector:
+    """A candidate for the Lease `namespace`/`name` with a unique name (`identity`), as client-go's
+    LeaderElector.
 
-    Other requests MUST NOT delay those of `client`: a renewal that waits in a line comes too late. `jitter`
-    returns numbers from 0 to 1. With `is_group` several processes share the identity and own the Lease
-    together; each of them renews it.
+    Other requests MUST NOT delay the requests of `client`: a renewal that waits in a queue comes too late.
+    `jitter` returns numbers from 0 to 1. With `is_group` several processes share the identity and hold the
+    Lease together; each of them renews it.
     """
 
     def __init__(
@@ -102,17 +103,17 @@ class Candidate:
         namespace: str,
         name: str,
         identity: str,
-        terms: Terms = DEFAULT_TERMS,
+        timing: LeaseTiming = DEFAULT_TIMING,
         jitter: Callable[[], float] = random.random,
         is_group: bool = False,
     ) -> None:
-        terms.check()
+        timing.check()
         self.name = name
         self.identity = identity
         self._namespace = namespace
         self._client = client
         self._clock = clock
-        self._terms = terms
+        self._timing = timing
         self._jitter = jitter
         self._seen: Lease | None = None
         self._mark: tuple[str, int] | None = None
@@ -124,11 +125,11 @@ class Candidate:
         self._has_twin = False
         self._may_patch = True
         self.was_released = False
-        """Whether another holder has released the Lease since this process began to look."""
+        """Whether another holder has released the Lease since this process began to observe it."""
         self.tried = asyncio.Event()
         """Set after the first request for the Lease, whatever the response."""
-        self.news = asyncio.Event()
-        """Set when another process has changed the holder, or a member of the group has called (`call`)."""
+        self.changed = asyncio.Event()
+        """Set when another process has changed the holder, or a member has called `notify_group`."""
 
     @property
     def place(self) -> str:
@@ -136,7 +137,7 @@ class Candidate:
         return f"{self._namespace}/{self.name}"
 
     @property
-    def held(self) -> bool:
+    def is_held(self) -> bool:
         """Whether this process certainly owns the Lease at this moment."""
         return self.left_s > 0
 
@@ -147,42 +148,44 @@ class Candidate:
 
     @property
     def needs_renewal(self) -> bool:
-        """Whether a retry period has passed since the last renewal, or another holder was seen."""
-        fresh_s = (self._terms.renew_deadline - self._terms.retry_period).total_seconds()
+        """Whether a retry period has passed since the last renewal, or another holder was observed."""
+        fresh_s = (self._timing.renew_deadline - self._timing.retry_period).total_seconds()
         return self.holder != self.identity or self.left_s <= fresh_s
 
     @property
-    def asked_by(self) -> str:
-        """The candidate that asked the holder to release the Lease, as last seen; empty without one."""
+    def release_requested_by(self) -> str:
+        """The candidate that requested the holder to release the Lease, as last observed; empty without
+        one."""
         wish = self._seen.spec.preferred_holder if self._seen is not None else None
         return wish if wish and wish != self.identity else ""
 
     @property
-    def asks(self) -> bool:
-        """Whether this candidate asked for the release."""
+    def has_requested_release(self) -> bool:
+        """Whether this candidate requested the release."""
         return self._seen is not None and self._seen.spec.preferred_holder == self.identity
 
     @property
     def free_for_s(self) -> float | None:
-        """For how long the Lease has been seen free; None with a holder, or before the first read."""
+        """For how long the Lease has been free; None with a holder, or before the first read."""
         return None if self._free_since is None else self._clock.monotonic() - self._free_since
 
     @property
     def expires_in_s(self) -> float:
-        """Seconds until the Lease of another holder expires, unless that renews it; infinite without one."""
+        """Seconds until the Lease of another holder expires, unless it is renewed; infinite without a
+        holder."""
         if self._seen is None or not self._is_held_by_other():
             return math.inf
         return self._seen_at + (self._seen.spec.lease_duration_seconds or 0) - self._clock.monotonic()
 
     async def attempt(self, patience_s: float) -> None:
-        """Acquire or renew the Lease once, if it is free or ours, within the given seconds. `held` is the
-        result; an error is logged."""
+        """Acquire or renew the Lease once, if it is free or ours, within the given seconds. Sets `is_held`;
+        an error is logged."""
         if problem := await self._try(patience_s):
             _log.warning("the lease %s/%s: %s", self._namespace, self.name, problem)
 
     async def join(self, patience_s: float) -> bool:
-        """Acquire or renew it for a group, by a write that begins now; False: it is another's, or
-        unreachable. Other members write it too: a conflict is retried."""
+        """Acquire or renew the Lease for a group, by a write that begins now; False: another identity holds
+        the Lease, or it is unreachable. A conflict with another member's write is retried."""
         begun = self._clock.monotonic()
         for _ in range(_CONFLICTS):
             await self.attempt(patience_s)
@@ -193,7 +196,7 @@ class Candidate:
         return False
 
     async def follow(self) -> None:
-        """Watch the Lease until cancelled: sets `news` without polling. For a group's Lease."""
+        """Watch the Lease of a group until cancelled: sets `changed` without polling."""
         await LeaseWatch(
             self._client,
             self._clock,
@@ -207,11 +210,11 @@ class Candidate:
     def _on_change(self, lease: Lease | None) -> None:
         if lease is None:
             self._seen = None
-            self.news.set()
+            self.changed.set()
         elif self._seen is None or _revision(lease) > _revision(self._seen):
             self._note(lease)
 
-    async def call(self) -> None:
+    async def notify_group(self) -> None:
         """Have the other members of the group check their Leases now. Raises `ApiError`, `Unreachable`."""
         for _ in range(_CONFLICTS):
             lease = await self._client.get(LEASES, self.name, self._namespace)
@@ -227,15 +230,16 @@ class Candidate:
             self._note_own(lease)
             return
 
-    async def look(self, patience_s: float) -> None:
-        """Read the holder, without acquiring. Raises `ApiError`, `Unreachable`."""
+    async def observe(self, patience_s: float) -> None:
+        """Read the holder, without acquiring the Lease. Raises `ApiError`, `Unreachable`."""
         if await within(self._clock, min(patience_s, _REQUEST_S), self._is_free()):
             self._free_since = self._clock.monotonic() if self._free_since is None else self._free_since
         else:
             self._free_since = None
 
-    async def ask(self) -> None:
-        """Ask the holder to release the Lease. Raises `ApiError`, `Unreachable`."""
+    async def request_release(self) -> None:
+        """Request the holder to release the Lease (`spec.preferredHolder`). Raises `ApiError`,
+        `Unreachable`."""
         assert self._seen is not None
         spec = msgspec.structs.replace(self._seen.spec, preferred_holder=self.identity)
         await self._client.update(LEASES, msgspec.structs.replace(self._seen, spec=spec))
@@ -247,7 +251,7 @@ class Candidate:
         while True:
             problem = await self._try(_REQUEST_S)
             self.tried.set()
-            if self.held:
+            if self.is_held:
                 _log.debug("%s holds the lease %s/%s", self.identity, self._namespace, self.name)
                 return
             if problem and problem != logged:
@@ -259,12 +263,12 @@ class Candidate:
 
     async def keep(self) -> None:
         """Renew, until no renewal has succeeded for `renew_deadline` or another candidate holds the Lease."""
-        problem, period_s = "", self._terms.retry_period.total_seconds()
-        while self.held:
+        problem, period_s = "", self._timing.retry_period.total_seconds()
+        while self.is_held:
             # Sooner after a failure, so that a request without a response leaves time for another one; not
             # beyond the moment at which the Lease is lost.
             await self._clock.sleep(min(period_s / 3 if problem else period_s, self.left_s))
-            if self.held:
+            if self.is_held:
                 problem = await self._try(self.left_s)
         reason = problem or f"{self.holder or 'no replica'} holds it"
         _log.warning("the lease %s/%s was lost: %s", self._namespace, self.name, reason)
@@ -273,7 +277,7 @@ class Candidate:
     async def release(self) -> None:
         """Release the Lease immediately, if it is ours. If that fails, the others get it after its
         duration."""
-        if not self.held or self._seen is None:
+        if not self.is_held or self._seen is None:
             return
         self._renewed_at = None
         self._free_since = self._clock.monotonic()
@@ -299,10 +303,10 @@ class Candidate:
         """Seconds for which the Lease is certainly ours; 0 or less where it is not."""
         if self._renewed_at is None:
             return 0.0
-        return self._renewed_at + self._terms.renew_deadline.total_seconds() - self._clock.monotonic()
+        return self._renewed_at + self._timing.renew_deadline.total_seconds() - self._clock.monotonic()
 
     def _pause_s(self) -> float:
-        return self._terms.retry_period.total_seconds() * (1 + JITTER * self._jitter())
+        return self._timing.retry_period.total_seconds() * (1 + JITTER * self._jitter())
 
     async def _try(self, patience_s: float) -> str:
         """Acquire or renew the Lease, if it is free or ours; returns an error text. A request without a
@@ -323,7 +327,7 @@ class Candidate:
         return ""
 
     async def _try_acquire(self) -> bool:
-        if self.held and self._seen is not None and self.holder == self.identity:
+        if self.is_held and self._seen is not None and self.holder == self.identity:
             try:
                 # Unchanged since our write: one request instead of two.
                 return await self._write(self._seen)
@@ -371,7 +375,7 @@ class Candidate:
         return True
 
     def _spec(self, old: LeaseSpec) -> LeaseSpec:
-        spec = _renewed(old, self.identity, self._terms.duration, self._clock.now())
+        spec = _renewed(old, self.identity, self._timing.duration, self._clock.now())
         self._written.append(spec.renew_time or "")
         return spec
 
@@ -397,7 +401,7 @@ class Candidate:
 
     def _note(self, lease: Lease) -> None:
         if self._mark not in (None, _mark(lease.spec)):
-            self.news.set()
+            self.changed.set()
         self._mark = _mark(lease.spec)
         if self._seen is None or self._seen.spec != lease.spec:
             self._seen_at = self._clock.monotonic()

@@ -30,7 +30,7 @@ from certwright.kube.api.errors import Details, TooManyRequests
 from certwright.kube.apiserver.base.users import ANONYMOUS, MASTERS, flow_of, is_privileged
 from certwright.kube.apiserver.model.definitions import ResourceDefinition
 from certwright.kube.apiserver.model.registry import Registry
-from certwright.kube.apiserver.model.routes import Line, Route
+from certwright.kube.apiserver.model.routes import RequestLine, Route
 from certwright.kube.store.contract import Row, Store
 from certwright.kube.util.fair_queue import FairQueue
 from certwright.kube.util.http_messages import Caller, Identity, Response, close_stream
@@ -73,7 +73,7 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     waiting_in_all: float = math.inf
 
 
-class Level:
+class PriorityLevel:
     """A priority level: the seats of a class of verbs, and the requests that wait for them."""
 
     def __init__(self, name: str, bounds: Bounds, *, longest_wait_s: float = LONGEST_WAIT_S) -> None:
@@ -185,7 +185,7 @@ class Seats:
 
     __slots__ = ("count", "level")
 
-    def __init__(self, level: Level, count: int) -> None:
+    def __init__(self, level: PriorityLevel, count: int) -> None:
         self.level = level
         self.count = count
 
@@ -208,7 +208,7 @@ def too_many() -> TooManyRequests:
     )
 
 
-def identify(caller: Caller, user: Identity, line: Line) -> None:
+def identify(caller: Caller, user: Identity, line: RequestLine) -> None:
     """Record the flow of the connection's authenticated user. Raises `ApiError`: too many connections.
 
     Health checks and metrics remain available on an unidentified connection.
@@ -230,8 +230,8 @@ class Fairness:
     def __init__(self, store: Store, registry: Registry, options: InFlight) -> None:
         self.sizes = Sizes(store)
         self._registry = registry
-        self._masters: Level | None = None
-        self._levels: dict[str, Level] = {}
+        self._masters: PriorityLevel | None = None
+        self._levels: dict[str, PriorityLevel] = {}
         self.use(options)
 
     def use(self, options: InFlight) -> None:
@@ -239,8 +239,8 @@ class Fairness:
         self._masters = None
         if not options.priority_and_fairness:
             # As kube-apiserver without it: two limits, and watches are not counted.
-            mutating = Level(_MUTATING, Bounds(seats=options.max_mutating_requests or math.inf))
-            reading = Level("readOnly", Bounds(seats=options.max_requests or math.inf))
+            mutating = PriorityLevel(_MUTATING, Bounds(seats=options.max_mutating_requests or math.inf))
+            reading = PriorityLevel("readOnly", Bounds(seats=options.max_requests or math.inf))
             self._levels = {_MUTATING: mutating, "get": reading, "list": reading}
             return
         # Of the non-mutating seats, half are for gets, a quarter each for lists and for opening watches.
@@ -261,13 +261,13 @@ class Fairness:
                 waiting=QUEUE_LENGTH,
                 waiting_in_all=_ALL_QUEUES,
             )
-            self._levels[name] = Level(name, bounds)
+            self._levels[name] = PriorityLevel(name, bounds)
         total = sum(level.bounds.seats for level in self._levels.values())
         bounds = Bounds(seats=total, per_flow=total / 2, per_turn=_PER_TURN, waiting=math.inf)
-        self._masters = Level(MASTERS, bounds, longest_wait_s=math.inf)
+        self._masters = PriorityLevel(MASTERS, bounds, longest_wait_s=math.inf)
 
     @property
-    def levels(self) -> list[Level]:
+    def levels(self) -> list[PriorityLevel]:
         """All levels, each once."""
         levels = list(dict.fromkeys(self._levels.values()))
         return levels if self._masters is None else [*levels, self._masters]

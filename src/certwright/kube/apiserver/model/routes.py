@@ -34,7 +34,7 @@ class Route(NamedTuple):
     watched: bool = False
 
 
-class Line(NamedTuple):
+class RequestLine(NamedTuple):
     """A parsed request line. `route` is None and `verb` empty where the path is not a resource's."""
 
     path: str
@@ -45,12 +45,12 @@ class Line(NamedTuple):
 
 # All objects of a kind are created by one line, and an object that was read is often written next.
 @remembering(most=512, longest=256)
-def read_line(line: str) -> Line:
+def parse_request_line(line: str) -> RequestLine:
     """Parse a request line: method, a space and target (RFC 9112 §3). Raises `BadRequest`."""
     method, _, target = line.partition(" ")
     path, query = split_target(target)
     route = parse_path(path)
-    return Line(path, query, route, verb_of(method, route, query) if route is not None else "")
+    return RequestLine(path, query, route, verb_of(method, route, query) if route is not None else "")
 
 
 def split_target(target: str) -> tuple[str, Mapping[str, str]]:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from certwright.kube.client.compressed import Press
+from certwright.kube.client.compressed import Compressor
 
 
 def make_noise() -> Callable[[int], bytes]:
@@ -17,30 +17,30 @@ def make_noise() -> Callable[[int], bytes]:
 
 
 def test_texts_that_resemble_each_other_take_little() -> None:
-    press, noise = Press(), make_noise()
+    compress, noise = Compressor(), make_noise()
     common = noise(2_000)
     texts = [b"text %d: " % n + common + noise(20) for n in range(50)]
-    press.learn(texts[:5])
-    pressed = [press.press(text) for text in texts]
-    assert [press.restore(text) for text in pressed] == texts
+    compress.learn(texts[:5])
+    pressed = [compress.compress(text) for text in texts]
+    assert [compress.decompress(text) for text in pressed] == texts
     assert max(map(len, pressed)) < 80
 
 
 def test_a_dictionary_that_no_longer_fits_is_replaced_and_old_texts_stay_readable() -> None:
-    press, noise = Press(), make_noise()
+    compress, noise = Compressor(), make_noise()
     old, new = noise(2_000), noise(2_000)
-    wishes = [press.wants_samples]
-    press.learn([old])
-    first = press.press(old)
+    wishes = [compress.wants_samples]
+    compress.learn([old])
+    first = compress.compress(old)
     for text in (old, new):
         for _ in range(600):
-            press.press(text)
-        wishes.append(press.wants_samples)
-    press.learn([new])
-    wishes.append(press.wants_samples)
+            compress.compress(text)
+        wishes.append(compress.wants_samples)
+    compress.learn([new])
+    wishes.append(compress.wants_samples)
     assert wishes == [True, False, True, False]
-    assert len(press.press(new)) < 100
-    assert press.restore(first) == old
+    assert len(compress.compress(new)) < 100
+    assert compress.decompress(first) == old
 
 
 @given(st.lists(st.binary(max_size=200)), st.lists(st.binary(max_size=200)), st.integers(1, 300))
@@ -50,32 +50,32 @@ def test_a_dictionary_that_no_longer_fits_is_replaced_and_old_texts_stay_readabl
 def test_any_text_comes_back_whatever_was_learned(
     samples: list[bytes], texts: list[bytes], times: int
 ) -> None:
-    press = Press()
+    compress = Compressor()
     samples = [sample * times for sample in samples]
-    pressed = [press.press(text) for text in texts]
-    press.learn(samples)
-    pressed += [press.press(text) for text in (*texts, *samples)]
-    for restore in (press.restore, press.reader().restore):
-        assert [restore(text) for text in pressed] == [*texts, *texts, *samples]
+    pressed = [compress.compress(text) for text in texts]
+    compress.learn(samples)
+    pressed += [compress.compress(text) for text in (*texts, *samples)]
+    for decompress in (compress.decompress, compress.decompressor().decompress):
+        assert [decompress(text) for text in pressed] == [*texts, *texts, *samples]
 
 
 def test_where_there_is_nothing_to_learn_from_samples_are_wanted_later() -> None:
-    press = Press()
-    press.learn([])
+    compress = Compressor()
+    compress.learn([])
     wishes = []
     for _ in range(600):
-        wishes.append(press.wants_samples)
-        press.press(b"text")
+        wishes.append(compress.wants_samples)
+        compress.compress(b"text")
     assert (wishes[0], wishes[-1]) == (False, True)
 
 
 def test_the_number_of_dictionaries_is_limited() -> None:
-    press, noise, learned = Press(), make_noise(), 0
-    while press.wants_samples and learned < 100:
+    compress, noise, learned = Compressor(), make_noise(), 0
+    while compress.wants_samples and learned < 100:
         learned += 1
         easy, hard = noise(500), [noise(500) for _ in range(600)]
-        press.learn([easy] * 10)
+        compress.learn([easy] * 10)
         for text in [easy] * 300 + hard:
-            press.press(text)
+            compress.compress(text)
     assert learned == 32
-    assert press.restore(press.press(b"text")) == b"text"
+    assert compress.decompress(compress.compress(b"text")) == b"text"

@@ -1,6 +1,6 @@
-"""What this process does for one Challenge: the solver and its task, the self-check, and how far it has come.
+"""Progress of Challenges, which only this process knows: the solver and its task, and how far each has come.
 
-Nothing of it is stored; after a restart it is done again.
+Nothing of it is stored; after a restart the work is repeated.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ class Prepared(msgspec.Struct, frozen=True):
 
 
 class Presented(msgspec.Struct, frozen=True):
-    """The solution is presented, and no self-check has succeeded. `checks` counts those that failed; the next
-    one is made at `check_at` (None: now)."""
+    """The solution is presented, and no self-check has succeeded. `checks` counts the failed ones. The next
+    self-check is made at `check_at` (None: now)."""
 
     presented_at: datetime
     checks: int = 0
@@ -72,7 +72,7 @@ class Presented(msgspec.Struct, frozen=True):
 
 
 class Visible(msgspec.Struct, frozen=True):
-    """A self-check has succeeded, or is not made: the CA is notified as soon as there is a slot."""
+    """A self-check has succeeded, or is not required: the CA is notified as soon as there is a slot."""
 
     presented_at: datetime
 
@@ -88,7 +88,7 @@ class Accepted(msgspec.Struct, frozen=True):
 
 
 class Proven(msgspec.Struct, frozen=True):
-    """The CA has called the challenge valid, and the proof is removed; the status may not say so yet."""
+    """The CA has called the challenge valid, and the proof is removed; the status may lack the verdict."""
 
     proven_at: datetime
 
@@ -99,8 +99,8 @@ Stage = Prepared | Presented | Visible | Accepted | Proven
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What this process has done for one challenge; after a restart it is done again. `asked_at`: when the CA
-    was last asked for the authorization; None: this process has not compared the Challenge with the CA."""
+    """What this process has done for one challenge. `asked_at`: when the CA was last asked for the
+    authorization; None: this process has not compared the Challenge with the CA."""
 
     task: Task
     solver: contract.Solver = field(repr=False)
@@ -115,9 +115,9 @@ class Work:
         return None if isinstance(self.stage, Prepared | Proven) else self.stage.presented_at
 
 
-class Memory(msgspec.Struct, frozen=True):
-    """All that is kept between two passes over the Challenge with that UID. `failures`: in a row.
-    `announced`: the last reason that was written."""
+class ChallengeProgress(msgspec.Struct, frozen=True):
+    """The progress of the Challenge with that UID. `failures`: in a row. `announced`: the last reason that
+    was written."""
 
     uid: str
     failures: int = 0
@@ -155,49 +155,49 @@ def is_offered(challenge: Challenge, authorization: Authorization) -> bool:
     )
 
 
-class Memories:
-    """The memories of all Challenges, by key."""
+class ChallengeTracker:
+    """The progress of all Challenges, by key."""
 
     def __init__(self) -> None:
-        self._memories: dict[ObjectKey, Memory] = {}
+        self._progress: dict[ObjectKey, ChallengeProgress] = {}
 
     def stage_of(self, key: ObjectKey) -> Stage | None:
         """How far the Challenge of that name has come."""
-        memory = self._memories.get(key)
-        return memory.work.stage if memory is not None and memory.work is not None else None
+        progress = self._progress.get(key)
+        return progress.work.stage if progress is not None and progress.work is not None else None
 
-    def of(self, challenge: Challenge) -> Memory:
-        """The memory of the Challenge; blank if there is none."""
-        memory, uid = self._memories.get(challenge.metadata.key), challenge.metadata.uid
-        return memory if memory is not None and memory.uid == uid else Memory(uid)
+    def of(self, challenge: Challenge) -> ChallengeProgress:
+        """The progress of the Challenge; blank if none is known."""
+        progress, uid = self._progress.get(challenge.metadata.key), challenge.metadata.uid
+        return progress if progress is not None and progress.uid == uid else ChallengeProgress(uid)
 
-    def keep(self, challenge: Challenge, memory: Memory) -> None:
-        """Replace the memory of the Challenge."""
-        if memory == Memory(memory.uid):
-            self._memories.pop(challenge.metadata.key, None)
+    def keep(self, challenge: Challenge, progress: ChallengeProgress) -> None:
+        """Replace the progress of the Challenge."""
+        if progress == ChallengeProgress(progress.uid):
+            self._progress.pop(challenge.metadata.key, None)
         else:
-            self._memories[challenge.metadata.key] = memory
+            self._progress[challenge.metadata.key] = progress
 
     def work_of(self, challenge: Challenge) -> Work:
-        """The work in the memory of the Challenge, which MUST have some."""
+        """The work for the Challenge, which MUST exist."""
         work = self.of(challenge).work
         assert work is not None
         return work
 
     def keep_work(self, challenge: Challenge, work: Work) -> None:
-        """Replace the work in the memory of the Challenge."""
+        """Replace the work for the Challenge."""
         self.keep(challenge, replace(self.of(challenge), work=work))
 
     def forget_work(self, challenge: Challenge) -> None:
-        """Remove the work from the memory of the Challenge."""
+        """Remove the work for the Challenge."""
         self.keep(challenge, replace(self.of(challenge), work=None))
 
     def pop_former(self, key: ObjectKey, challenge: Challenge | None) -> Work | None:
-        """Remove the memory of an earlier object of that name. Returns its work."""
-        memory = self._memories.get(key)
-        if memory is None or (challenge is not None and challenge.metadata.uid == memory.uid):
+        """Remove the progress of an earlier object of that name. Returns its work."""
+        progress = self._progress.get(key)
+        if progress is None or (challenge is not None and challenge.metadata.uid == progress.uid):
             return None
-        return self._memories.pop(key).work
+        return self._progress.pop(key).work
 
 
 async def task_of(challenge: Challenge, issuer: ResolvedIssuer | None) -> Task:
