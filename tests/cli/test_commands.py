@@ -794,9 +794,29 @@ def test_many_are_renewed_and_waited_for_together(cli: Cli, namespace: str) -> N
     assert cli("apply", "-f", "-", *here, stdin=SELF_SIGNED).status == 0
     ready = cli("wait", "cert", "--all", "--for=condition=Ready", *PATIENT, *here)
     assert (ready.status, ready.out.count("condition met\n")) == (0, 25), ready.err
-    renewed = cli("renew", "--all", *here)
+    renewed = cli("renew", "--all", "--wait", *PATIENT, *here)
     assert (renewed.status, renewed.out.count("Renewing certificate")) == (0, 25)
-    assert renewed.err == "25 renewing\n"
+    assert renewed.out.count(" renewed\n") == 25
+    assert renewed.err.startswith("25 renewing\n")
+
+
+def test_renew_waits_for_the_new_certificate_and_says_why_it_does_not_come(cli: Cli, namespace: str) -> None:
+    here = ("-n", namespace)
+    assert cli("apply", "-f", "-", *here, stdin=SELF_SIGNED + CERTIFICATE).status == 0
+    assert cli("wait", "cert/web", "--for=condition=Ready", *PATIENT, *here).status == 0
+    for revision in ("2", "3"):
+        renewed = cli("renew", "web", "--wait", *PATIENT, *here)
+        assert (renewed.status, renewed.out.splitlines()[1:]) == (
+            0,
+            ["certificate.cert-manager.io/web renewed"],
+        ), renewed
+        assert cli("get", "cert/web", "-o", "jsonpath={.status.revision}", *here).out.strip() == revision
+    assert cli("delete", "issuer/selfsigned", *here).status == 0
+    failed = cli("renew", "web", "gone", "--wait", "--timeout=2", *here)
+    assert failed.status == 1
+    assert '"gone" not found' in failed.err
+    assert "error: certificate.cert-manager.io/web: not within 2 s: ready, valid until " in failed.err
+    assert "being re-issued: waiting for Issuer selfsigned, which does not exist" in failed.err
 
 
 def test_lists_are_printed_for_programs(cli: Cli, namespace: str) -> None:

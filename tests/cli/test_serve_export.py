@@ -124,6 +124,39 @@ def test_a_delivery_root_belongs_to_one_process_until_it_ends(start: Start, tmp_
     assert start("serve", "--data-dir", "two", *words).line().startswith("certwright is ready at ")
 
 
+_DELIVERY = """
+apiVersion: certwright.io/v1alpha1
+kind: Delivery
+metadata: {name: %s}
+spec: {certificateRef: {name: web}, root: %s, path: %s}
+---
+"""
+
+
+def test_renew_waits_until_the_renewed_certificate_is_delivered(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "root").mkdir()
+    serve(start, "--delivery-root", "tls=root")
+    assert start("apply", "-f", str(EXAMPLES / "quickstart.yaml")).rest().status == 0
+    (tmp_path / "delivery.yaml").write_text(_DELIVERY % ("web", "tls", "web"))
+    assert start("apply", "-f", "delivery.yaml").rest().status == 0
+    assert start("wait", "delivery/web", "--for=condition=Delivered", *PATIENT).rest().status == 0
+    for _ in range(2):
+        before = (tmp_path / "root/web/tls.crt").read_bytes()
+        renewed = start("renew", "web", "--wait", *PATIENT).rest()
+        assert renewed.status == 0, renewed.err
+        assert renewed.out.splitlines()[1:] == [
+            "certificate.cert-manager.io/web renewed",
+            "delivery.certwright.io/web delivered",
+        ]
+        assert (tmp_path / "root/web/tls.crt").read_bytes() != before
+
+    (tmp_path / "lost.yaml").write_text(_DELIVERY % ("lost", "tsl", "web"))
+    assert start("apply", "-f", "lost.yaml").rest().status == 0
+    lost = start("renew", "web", "--wait", "--timeout=4").rest()
+    assert (lost.status, "delivery.certwright.io/web delivered\n" in lost.out) == (1, True), lost
+    assert "delivery.certwright.io/lost: not within 4 s: not processed yet" in lost.err
+
+
 def test_a_command_without_a_directory_is_refused(start: Start) -> None:
     outcome = start("serve", "--on-change", "true").rest()
     assert outcome.status == 2

@@ -37,11 +37,12 @@ REVOCATION_REASONS: Final = (
 class Renewal(msgspec.Struct, frozen=True):
     """A Certificate that is marked for renewal. `result`: `renewing`, `retrying` (an issuance is running,
     whose backoff ends), or `waiting` (for a time that its issuer has named). `sentence` says so; `warning` is
-    about the new key of a CA, else empty."""
+    about the new key of a CA, else empty. `before` is the Certificate without the mark."""
 
     result: str
     sentence: str
     warning: str
+    before: Json
 
 
 Waits = Callable[[Json], Awaitable[Iterable[Mapping[str, Any]]]]
@@ -68,7 +69,7 @@ async def renew(
         result, sentence = "retrying", f"Retrying {words}"
     else:
         result, sentence = "renewing", f"Renewing {words}"
-    return Renewal(result, sentence, ca_warning(certificate))
+    return Renewal(result, sentence, ca_warning(certificate), certificate)
 
 
 def ca_warning(certificate: Json) -> str:

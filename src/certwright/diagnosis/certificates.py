@@ -260,7 +260,9 @@ def _ready(objects: RelatedObjects, now: datetime) -> Diagnosis:
         return Diagnosis(f"{valid}, and being re-issued: {issuing.cause}", issuing.advice, ready=True)
     if _failed_at(objects.certificate) is not None:
         failed = _failed(objects, now)
-        return Diagnosis(f"{valid}, but {failed.cause}", failed.advice, ready=True)
+        return Diagnosis(
+            f"{valid}, but {failed.cause}", failed.advice, ready=True, next_attempt=failed.next_attempt
+        )
     if waiting := _waiting_for_issuer(objects, now):
         return Diagnosis(f"{valid}, but {waiting.cause}", waiting.advice, ready=True)
     if is_true(objects.certificate, CA_KEY_REPLACEMENT):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
@@ -16,14 +17,28 @@ Json = dict[str, Any]
 
 async def of_certificate(client: Client, certificate: Json) -> list[Json]:
     """The Deliveries of the Certificate; none where they may not be read, or are not served."""
-    metadata = certificate["metadata"]
+    return among(await in_namespace(client, certificate["metadata"]["namespace"]), certificate)
+
+
+async def in_namespace(client: Client, namespace: str) -> list[Json]:
+    """The Deliveries of the namespace (of all if it is empty); none where they may not be read, or are not
+    served."""
     try:
-        listed = (await client.list(related.DELIVERIES, metadata["namespace"])).items
+        return (await client.list(related.DELIVERIES, namespace)).items
     except (Forbidden, NotFound):
         return []
+
+
+def among(deliveries: Sequence[Json], certificate: Json) -> list[Json]:
+    """Those of the Deliveries whose source is the Certificate or its Secret."""
+    metadata = certificate["metadata"]
     secret = (certificate.get("spec") or {}).get("secretName", "")
     sources = (f"Certificate {metadata['name']}", f"Secret {secret}")
-    return [delivery for delivery in listed if source_of(delivery) in sources]
+    return [
+        delivery
+        for delivery in deliveries
+        if delivery["metadata"]["namespace"] == metadata["namespace"] and source_of(delivery) in sources
+    ]
 
 
 def story(delivery: Json, now: datetime) -> tuple[str, str]:

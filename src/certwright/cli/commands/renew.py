@@ -14,6 +14,7 @@ import click
 from certwright.cli import completion
 from certwright.cli.access import Session, session
 from certwright.cli.bulk import ONE_AT_A_TIME, Tally, each_in_order
+from certwright.cli.commands.wait import Goal, Item, Waiter
 from certwright.cli.errors import AlreadyReported, Failed, report_error, report_warning
 from certwright.cli.format import echo
 from certwright.cli.options import (
@@ -22,12 +23,16 @@ from certwright.cli.options import (
     asynchronous,
     namespaced_server_options,
     selector_option,
+    timeout_option,
 )
 from certwright.cli.resource_args import Target, not_found
+from certwright.diagnosis import deliveries
 from certwright.diagnosis.actions import renew
-from certwright.diagnosis.related import CERTIFICATES, CHALLENGES, ORDERS
-from certwright.diagnosis.words import count
+from certwright.diagnosis.certificates import Diagnosis, is_true
+from certwright.diagnosis.related import CERTIFICATES, CHALLENGES, DELIVERIES, ORDERS
+from certwright.diagnosis.words import count, parse_time
 from certwright.kube.api import errors
+from certwright.kube.api.kinds import Kind
 from certwright.kube.api.meta import ObjectKey
 from certwright.resources.names import CERTIFICATE_NAME
 
@@ -43,6 +48,8 @@ _SHOWN = 5
 @selector_option
 @click.option("--cas", is_flag=True, help="With --all or -l: CA certificates, too.")
 @all_namespaces_option
+@click.option("--wait", is_flag=True, help="Wait until the new certificates are stored and delivered.")
+@timeout_option(default="2m", text="How long --wait waits")
 @namespaced_server_options
 @asynchronous
 async def command(
@@ -53,6 +60,8 @@ async def command(
     selector: str,
     cas: bool,
     all_namespaces: bool,
+    wait: bool,
+    timeout_s: float,
 ) -> None:
     """Re-issue certificates now, whatever their remaining lifetime.
 
@@ -63,9 +72,14 @@ async def command(
     --all and -l leave out the certificates of CAs (spec.isCA), because clients have installed them: name
     them, or give --cas. More than twenty are sent many at a time, and a summary is printed at the end.
 
+    With --wait the command ends when the new certificates are stored, and their Deliveries have written them
+    and, where `servedAt` names addresses, see them presented there. It shows its progress, and ends, as
+    `certwright wait` does: with status 1 on a timeout, or when the next attempt is after it.
+
     \b
     Examples:
       certwright renew web
+      certwright renew web --wait
       certwright renew --all -A
       certwright renew -l app=shop -n shop
       certwright renew --all -A --cas
@@ -77,7 +91,12 @@ async def command(
     async with session(server) as here:
         namespace = "" if all_namespaces else here.namespace
         chosen = await _choose(here, names, selector, namespace, cas=cas)
-        succeeded = await _Renewer(here).renew(chosen)
+        # As they are before the renewal.
+        delivered = await deliveries.in_namespace(here.client, namespace) if wait else []
+        renewer = _Renewer(here)
+        succeeded = await renewer.renew(chosen)
+        if wait:
+            succeeded &= await _wait(here, renewer.marked, delivered, timeout_s)
     if not succeeded:
         raise AlreadyReported
 
@@ -116,6 +135,8 @@ class _Renewer:
 
     def __init__(self, here: Session) -> None:
         self._here = here
+        self.marked: list[Json] = []
+        """The Certificates, as they were before they were marked."""
         self._acme: dict[str, asyncio.Task[tuple[list[Json], list[Json]]]] = {}
 
     async def renew(self, chosen: Sequence[_Chosen]) -> bool:
@@ -143,6 +164,7 @@ class _Renewer:
             return _Outcome("failed", [(report_error, missing)])
         except errors.ApiError as error:
             return _Outcome("failed", [(report_error, f"{words}: {error}")])
+        self.marked.append(done.before)
         report = report_warning if done.result == "waiting" else echo
         warnings = [(report_warning, done.warning)] if done.warning else []
         return _Outcome(done.result, [(report, done.sentence), *warnings])
@@ -175,6 +197,75 @@ class _Renewer:
             return orders, (await client.list(CHALLENGES, namespace)).items
         except errors.ApiError:
             return [], []
+
+
+async def _wait(
+    here: Session, certificates: Sequence[Json], delivered: Sequence[Json], timeout_s: float
+) -> bool:
+    """Wait until the Certificates are renewed, then for their Deliveries. Both are given as they were before
+    the renewal. Returns whether all succeeded."""
+    begun = asyncio.get_running_loop().time()
+    items = [_item(_renewed(certificate), CERTIFICATES, certificate) for certificate in certificates]
+    issuing = Waiter(here, timeout_s, items, begun=begun)
+    await issuing.wait()
+    targets: list[Item] = []
+    for item in items:
+        if item.state is not None and item.goal.test(item.state):
+            own = deliveries.among(delivered, item.state)
+            targets += [_item(_delivered(delivery, item.state), DELIVERIES, delivery) for delivery in own]
+    delivering = Waiter(here, timeout_s, targets, begun=begun)
+    await delivering.wait()
+    return not (issuing.failed or delivering.failed)
+
+
+def _item(goal: Goal, kind: Kind[Json], obj: Json) -> Item:
+    return Item(goal, kind, obj["metadata"]["namespace"], obj["metadata"]["name"])
+
+
+def _renewed(before: Json) -> Goal:
+    """The goal that the Certificate has a later revision than `before`, and is Ready."""
+
+    def test(certificate: Json | None) -> bool:
+        is_idle = is_true(certificate, "Ready") and not is_true(certificate, "Issuing")
+        return is_idle and _revision(certificate) > _revision(before)
+
+    return Goal("renewed", test, "Ready", "true")
+
+
+def _revision(certificate: Json | None) -> int:
+    return int(((certificate or {}).get("status") or {}).get("revision") or 0)
+
+
+def _delivered(before: Json, certificate: Json) -> Goal:
+    """The goal that a Delivery, which was `before`, has delivered the renewed Certificate, and that
+    `servedAt` presents it."""
+    old = _current(before).get("fingerprint")
+    expires = parse_time(certificate["status"].get("notAfter"))
+
+    def is_new(delivery: Json | None) -> bool:
+        current = _current(delivery)
+        # Not one that was still being delivered when the renewal began.
+        return (
+            current.get("fingerprint") not in (None, old) and parse_time(current.get("notAfter")) == expires
+        )
+
+    def test(delivery: Json | None) -> bool:
+        is_served = is_true(delivery, "Deployed") or not ((delivery or {}).get("spec") or {}).get("servedAt")
+        return is_new(delivery) and is_true(delivery, "Delivered") and is_served
+
+    def explain(delivery: Json, now: datetime) -> Diagnosis:
+        cause, advice = deliveries.story(delivery, now)
+        following = parse_time((delivery.get("status") or {}).get("nextAttempt"))
+        if is_true(delivery, "Delivered") and not is_new(delivery):
+            cause, advice = "the files contain the certificate before the renewal", ""
+        return Diagnosis(cause, advice, next_attempt=following)
+
+    return Goal("delivered", test, "Delivered", "true", explain)
+
+
+def _current(delivery: Json | None) -> Json:
+    current: Json = ((delivery or {}).get("status") or {}).get("current") or {}
+    return current
 
 
 @dataclass(frozen=True, slots=True)

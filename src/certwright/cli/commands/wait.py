@@ -50,12 +50,14 @@ _TOGETHER_S = 0.1
 @dataclass(frozen=True, slots=True)
 class Goal:
     """What to wait for. `words` are for messages; `test` is of an object's state (None: does not exist);
-    `condition` is a type in lower case, with a status, empty for other goals."""
+    `condition` is a type with a status in lower case, empty for other goals. `explain` returns why a state
+    does not pass; None: the diagnosis of the kind does."""
 
     words: str
     test: Test
     condition: str = ""
     status: str = ""
+    explain: Callable[[Json, datetime], Diagnosis] | None = None
 
 
 def parse_goal(_context: click.Context, _option: click.Parameter, value: str) -> Goal:
@@ -116,17 +118,18 @@ async def command(*, server: ServerOptions, selection: Selection, goal: Goal, ti
     """
     async with session(server) as here:
         targets = await selection.targets(here)
-        items = [item for target in targets for item in await _choose(here, target, selection)]
-        waiter = _Waiter(here, goal, timeout_s, items)
+        items = [item for target in targets for item in await _choose(here, goal, target, selection)]
+        waiter = Waiter(here, timeout_s, items)
         await waiter.wait()
     if waiter.failed:
         raise AlreadyReported
 
 
 @dataclass(slots=True, eq=False)
-class _Item:
+class Item:
     """An object that is waited for."""
 
+    goal: Goal
     kind: Kind[Json]
     namespace: str
     name: str
@@ -137,22 +140,26 @@ class _Item:
     hopeless_since: float | None = None
 
 
-async def _choose(here: Session, target: Target, selected: Selection) -> list[_Item]:
+async def _choose(here: Session, goal: Goal, target: Target, selected: Selection) -> list[Item]:
     keys = await selected.keys(here, target)
     if not keys:
         echo(f"no {target.kind.plural} to wait for", err=True)
-    return [_Item(target.kind, *key) for key in keys]
+    return [Item(goal, target.kind, *key) for key in keys]
 
 
-class _Waiter:
-    """Waits for one goal, for any number of objects concurrently."""
+class Waiter:
+    """Waits for any number of objects concurrently. `begun`: when the timeout starts, in the event loop's
+    time; None: when the objects are known."""
 
-    def __init__(self, here: Session, goal: Goal, timeout_s: float, items: list[_Item]) -> None:
+    def __init__(
+        self, here: Session, timeout_s: float, items: list[Item], *, begun: float | None = None
+    ) -> None:
         self._client = here.client
         self._usual = here.namespace
-        self._goal = goal
         self._timeout_s = timeout_s
+        self._begun = begun
         self._total = len(items)
+        self._words_of_goal = items[0].goal.words if items else ""
         self._pending = items
         self._changed = asyncio.Event()
         self._error: Exception | None = None
@@ -162,15 +169,14 @@ class _Waiter:
         self.failed = False
 
     async def wait(self) -> None:
-        """Wait for all; reports every result, and sets `failed` unless all have reached the goal."""
+        """Wait for all; reports every result, and sets `failed` unless all have reached their goal."""
         loop = asyncio.get_running_loop()
         async with self._following():
             # The timeout starts after the first lookup, when the objects are known.
             while not all(item.is_known for item in self._pending):
                 await self._next_change(None)
             self._check_condition()
-            begun = loop.time()
-            looked = counted = begun
+            begun = looked = counted = loop.time() if self._begun is None else self._begun
             try:
                 while await self._settle() and loop.time() < begun + self._timeout_s:
                     now = loop.time()
@@ -191,7 +197,7 @@ class _Waiter:
     async def _following(self) -> AsyncIterator[None]:
         """Keep the states up to date: by a watch for each of a few objects, or one for each namespace."""
         few = self._total <= ONE_AT_A_TIME
-        groups: dict[tuple[Kind[Json], str, str], list[_Item]] = {}
+        groups: dict[tuple[Kind[Json], str, str], list[Item]] = {}
         for item in self._pending:
             groups.setdefault((item.kind, item.namespace, item.name if few else ""), []).append(item)
         tasks = [asyncio.create_task(self._follow(*group, items)) for group, items in groups.items()]
@@ -202,7 +208,7 @@ class _Waiter:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _follow(self, kind: Kind[Json], namespace: str, name: str, items: list[_Item]) -> None:
+    async def _follow(self, kind: Kind[Json], namespace: str, name: str, items: list[Item]) -> None:
         by_key = {(item.namespace, item.name): item for item in items}
         try:
             async with aclosing(follow(self._client, kind, namespace, name)) as changes:
@@ -212,7 +218,7 @@ class _Waiter:
             self._error = error
             self._changed.set()
 
-    def _take(self, states: States, items: dict[tuple[str, str], _Item]) -> None:
+    def _take(self, states: States, items: dict[tuple[str, str], Item]) -> None:
         is_first = not all(item.is_known for item in items.values())
         for key, state in states.items():
             if (item := items.get(key)) is not None:
@@ -237,12 +243,12 @@ class _Waiter:
 
     def _check_condition(self) -> None:
         """Refuse a type of condition that no controller sets on the kind, unless an object has it."""
-        wanted = self._goal.condition
-        for kind in {item.kind for item in self._pending} if wanted else ():
+        for kind, wanted in {(item.kind, item.goal.condition) for item in self._pending}:
             known = diagnosis.CONDITION_TYPES.get(kind.resource)
             states = [item.state for item in self._pending if item.kind == kind]
             if (
                 known is None
+                or not wanted
                 or wanted.lower() in map(str.lower, known)
                 or any(_has(s, wanted) for s in states)
             ):
@@ -260,11 +266,11 @@ class _Waiter:
 
     async def _settle(self) -> bool:
         """Report the objects that have reached the goal, or never will; returns whether any is left."""
-        left: list[_Item] = []
+        left: list[Item] = []
         for item in self._pending:
-            if self._goal.test(item.state):
-                self._print(f"{reference(item.kind, item.name)} {self._goal.words}{self._place(item)}")
-            elif item.state is None and self._goal.condition:
+            if item.goal.test(item.state):
+                self._print(f"{reference(item.kind, item.name)} {item.goal.words}{self._place(item)}")
+            elif item.state is None and item.goal.condition:
                 target = Target(item.kind, item.namespace, (item.name,))
                 self._fail(
                     await not_found(self._client, f'{item.kind.resource} "{item.name}" not found', target)
@@ -299,7 +305,7 @@ class _Waiter:
     def _show(self, now: float, counted: float) -> float:
         """Show the progress; returns when the objects have been counted last."""
         done = self._total - len(self._pending)
-        title = f"{done:,} of {self._total:,}: {self._goal.words}" if self._total > 1 else ""
+        title = f"{done:,} of {self._total:,}: {self._words_of_goal}" if self._total > 1 else ""
         if self._total > ONE_AT_A_TIME and not self._is_live:
             if done == self._counted or now < counted + _PROGRESS_EVERY_S:
                 return counted
@@ -311,7 +317,7 @@ class _Waiter:
         return counted
 
     async def _report_timeouts(self) -> None:
-        async def why(item: _Item) -> Diagnosis | None:
+        async def why(item: Item) -> Diagnosis | None:
             return await self._diagnose(item, alone=False)
 
         async with aclosing(each_in_order(self._pending, why, alone=lambda _item: False)) as results:
@@ -322,9 +328,9 @@ class _Waiter:
                     f"{reference(item.kind, item.name)}{place}: not within {self._timeout_s:g} s{reason}"
                 )
 
-    async def _diagnose(self, item: _Item, *, alone: bool) -> Diagnosis | None:
+    async def _diagnose(self, item: Item, *, alone: bool) -> Diagnosis | None:
         """Why the object has not reached the goal. `alone`: from the object alone."""
-        state, goal = item.state, self._goal
+        state, goal = item.state, item.goal
         if state is None:
             return Diagnosis("does not exist yet")
         marked = state["metadata"].get("deletionTimestamp")
@@ -332,6 +338,8 @@ class _Waiter:
             waits_for = ", ".join(state["metadata"].get("finalizers") or ())
             kept = f"; it waits for its finalizers: {waits_for}" if marked and waits_for else ""
             return Diagnosis(f"being deleted{kept}" if marked else "exists, and nothing has deleted it")
+        if goal.explain is not None:
+            return goal.explain(state, datetime.now(UTC))
         is_ready = (goal.condition.lower(), goal.status) == ("ready", "true")
         if item.kind.resource != related.CERTIFICATES.resource or not is_ready:
             return diagnosis.diagnose_other(state, goal.condition.lower())
@@ -357,10 +365,10 @@ class _Waiter:
             self._board.close()
         report_error(sentence)
 
-    def _words(self, item: _Item) -> str:
+    def _words(self, item: Item) -> str:
         return f"{item.kind.singular}/{item.name}{self._place(item)}"
 
-    def _place(self, item: _Item) -> str:
+    def _place(self, item: Item) -> str:
         return "" if item.namespace in ("", self._usual) else f" (namespace {item.namespace})"
 
 
