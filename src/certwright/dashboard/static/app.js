@@ -24,7 +24,7 @@
 
   // Blocks as the server has sent them, before they were improved: what has not changed stays as it is.
   const sent = new Map();
-  for (const block of document.querySelectorAll("[id]")) sent.set(block.id, block.innerHTML);
+  for (const name of live?.split(" ") ?? []) sent.set(name, document.getElementById(name)?.innerHTML);
   const replace = (name, html) => {
     const block = document.getElementById(name);
     if (!block) return;
