@@ -16,9 +16,11 @@ import pytest
 from certwright.app.dashboard import DashboardHandler
 from certwright.app.options import ServeOptions
 from certwright.dashboard.access import Credential
+from certwright.dashboard.log_outs import NAME, NAMESPACE
 from certwright.dashboard.rendering import static_path
 from certwright.dashboard.sessions import COOKIE, IDLE, LIFETIME, LINK_LIFETIME
 from certwright.dashboard.site import HEADERS
+from certwright.diagnosis import related
 from certwright.kube.util.http_messages import Identity, Request, Response, close_stream
 from certwright.resources.table import CERTIFICATES, ISSUERS
 from controllers.scene import make_certificate, make_issuer
@@ -261,7 +263,7 @@ async def test_a_session_is_new_with_each_log_in_and_ends_with_the_log_out(world
     await visitor.log_in()
     first = visitor._cookie
     assert first != planted
-    fields = (await site.handle(_login())).headers["set-cookie"]
+    fields = (await site.handle(_log_in_with(ADMIN.name))).headers["set-cookie"]
     assert [part for part in ("Secure", "HttpOnly", "SameSite=Strict") if part not in fields] == []
     assert "Path" not in fields
     assert "Domain" not in fields
@@ -274,8 +276,47 @@ async def test_a_session_is_new_with_each_log_in_and_ends_with_the_log_out(world
     assert await _status(site, first) == 302  # a copy of the cookie
 
 
-def _login() -> Request:
-    return Request("POST", "/ui/login", {}, urlencode({"credential": ADMIN.name}).encode())
+def _log_in_with(token: str) -> Request:
+    return Request("POST", "/ui/login", {}, urlencode({"credential": token}).encode())
+
+
+async def test_a_log_out_is_known_to_all_servers_of_a_store_and_to_the_next_start(world: World) -> None:
+    token = await _account(world, "anna", seconds=86_400)
+    here, there = _front(world), _front(world)
+    cookies = [_cookie_of(await here.handle(Request("GET", here.link(token)))) for _ in range(30)]
+
+    async def statuses(handler: DashboardHandler) -> set[int]:
+        asked = (Request("GET", "/ui/", {"cookie": f"{COOKIE}={cookie}"}) for cookie in cookies[-20:])
+        return {(await handler.handle(each)).status for each in asked}
+
+    assert (await statuses(here), await statuses(there)) == ({200}, {200})
+    for cookie in cookies:
+        fields = {"cookie": f"{COOKIE}={cookie}"}
+        page = await _body(await here.handle(Request("GET", "/ui/", fields)))
+        form = page.rpartition('name="token" value="')[2].partition('"')[0]
+        body = urlencode({"token": form}).encode()
+        assert (await here.handle(Request("POST", "/ui/logout", fields, body))).status == 303
+    await world.settle()
+    assert (await statuses(here), await statuses(there), await statuses(_front(world))) == (
+        {302},
+        {302},
+        {302},
+    )
+    found = await world.client.get(related.CONFIG_MAPS, NAME, NAMESPACE)
+    assert len(found["data"]) == 20  # of one user; further ones displace the first
+    await world.client.patch(
+        related.CONFIG_MAPS, NAME, NAMESPACE, {"data": {"x": "nonsense", "y.z": "9" * 999}}
+    )
+    await world.settle()
+    assert await statuses(there) == {302}
+    await world.advance(IDLE + timedelta(minutes=1))
+    response = await here.handle(_log_in_with(token))
+    fields = {"cookie": f"{COOKIE}={_cookie_of(response)}"}
+    page = await _body(await here.handle(Request("GET", "/ui/", fields)))
+    form = page.rpartition('name="token" value="')[2].partition('"')[0]
+    await here.handle(Request("POST", "/ui/logout", fields, urlencode({"token": form}).encode()))
+    found = await world.client.get(related.CONFIG_MAPS, NAME, NAMESPACE)
+    assert len(found["data"]) == 2  # those that matter no more are gone; one never ends
 
 
 async def _status(site: Any, cookie: str) -> int:

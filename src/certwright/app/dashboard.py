@@ -413,6 +413,7 @@ class DashboardHandler:
             given = self._options()
             options = Options(
                 seal_key=self._seal_key,
+                shares_sessions=True,
                 read_only=given.dashboard == "read-only",
                 revoke=partial(
                     revoke,

@@ -76,11 +76,13 @@ class Access(Protocol):
 class Options(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of the dashboard. `read_only`: no page changes anything. `namespace`: that of the controllers,
     empty for all. `command`: how the commands on the pages begin. `seal_key`: from which the key of session
-    cookies is derived, shared by all servers of one store. `revoke`: has a CA revoke a certificate; None: the
-    process cannot. `scan` and `files`: hosts and files whose certificates are shown beside (as in `certwright
-    expiring`). `how_to_log_in`: a sentence of the log-in page; empty: where a link is made."""
+    cookies is derived; `shares_sessions`: all servers of one store have it. `revoke`: has a CA revoke a
+    certificate; None: the process cannot. `scan` and `files`: hosts and files whose certificates are shown
+    beside (as in `certwright expiring`). `how_to_log_in`: a sentence of the log-in page; empty: where a link
+    is made."""
 
     seal_key: bytes
+    shares_sessions: bool = False
     read_only: bool = False
     namespace: str = ""
     command: str = "certwright"

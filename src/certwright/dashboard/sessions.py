@@ -1,9 +1,9 @@
 """Sessions of the dashboard: sealed cookies, one-time links, and tokens against forged forms.
 
 A session is a cookie that contains the user's credential, encrypted with a key of the server: nothing is kept
-for it, any server of the store accepts it, and it is only as good as the credential, which is checked with
-each request. It ends `IDLE` after the last page, and `LIFETIME` after the log-in. Source: OWASP,
-"Session Management Cheat Sheet" and "Cross-Site Request Forgery Prevention".
+for it until a log-out (`log_outs`), any server of the store accepts it, and it is only as good as the
+credential, which is checked with each request. It ends `IDLE` after the last page, and `LIFETIME` after the
+log-in. Source: OWASP, "Session Management Cheat Sheet" and "Cross-Site Request Forgery Prevention".
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import hashlib
 import hmac
 import secrets
 import zlib
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -109,16 +110,22 @@ class Sessions:
 
     def is_valid(self, session: Session) -> bool:
         """Whether the session has not ended: a page that stays open is not idle."""
-        return session.end > self._clock.now().timestamp() and session.id not in self._ended
+        return session.end > self._clock.now().timestamp() and _id_digest(session) not in self._ended
 
-    def end(self, session: Session) -> None:
-        """Accept the session's cookies no more."""
-        now = self._clock.now().timestamp()
-        self._ended = {name: end for name, end in self._ended.items() if end > now}
-        while len(self._ended) >= _MOST_ENDED:
-            del self._ended[next(iter(self._ended))]
+    def end(self, session: Session) -> tuple[str, float]:
+        """Accept the session's cookies no more. Returns what `add_ended` gets on other servers."""
         # No cookie of it is valid longer: an ended session gets no others.
-        self._ended[session.id] = min(session.end, now + IDLE.total_seconds())
+        until = min(session.end, (self._clock.now() + IDLE).timestamp())
+        digest = _id_digest(session)
+        self.add_ended({digest: until})
+        return digest, until
+
+    def add_ended(self, digests: Mapping[str, float]) -> None:
+        """Accept no cookie of the sessions with these digests, until these Unix times, when none is valid."""
+        now = self._clock.now().timestamp()
+        self._ended = {digest: end for digest, end in {**self._ended, **digests}.items() if end > now}
+        while len(self._ended) > _MOST_ENDED:
+            del self._ended[next(iter(self._ended))]
 
     def form_token(self, session: Session) -> str:
         """The token that forms of the session carry."""
@@ -153,6 +160,10 @@ class Sessions:
         """The credential of the code, which is used up; None for one that is unknown, used or too old."""
         entry = self._links.pop(_digest(code), None)
         return entry[1] if entry is not None and entry[0] > self._clock.now() else None
+
+
+def _id_digest(session: Session) -> str:
+    return _digest(session.id).hex()[:32]
 
 
 def _digest(code: str) -> bytes:

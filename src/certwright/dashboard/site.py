@@ -11,6 +11,7 @@ import logging
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, Final
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
@@ -22,6 +23,7 @@ from certwright.dashboard.access import Access, Credential, Options, ProcessorSh
 from certwright.dashboard.elsewhere_sources import Elsewhere
 from certwright.dashboard.index import Index
 from certwright.dashboard.log_lines import LogLines
+from certwright.dashboard.log_outs import LogOuts
 from certwright.dashboard.rendering import environment, static_response
 from certwright.dashboard.sessions import COOKIE, LIFETIME, Session, Sessions
 from certwright.dashboard.visit import Scopes, Tools, View, Visit
@@ -38,7 +40,7 @@ from certwright.kube.api.errors import (
 )
 from certwright.kube.api.manifests import read_value
 from certwright.kube.util.clock import Clock
-from certwright.kube.util.http_messages import Request, Response
+from certwright.kube.util.http_messages import Identity, Request, Response
 from certwright.kube.util.tasks import TaskSet
 
 ROOT: Final = "/ui/"
@@ -92,6 +94,7 @@ class Site:
         )
         self._streams: Counter[str] = Counter()
         self.share = ProcessorShare(_SHARE_OF_STREAMS, _SAVED_S)
+        self._log_outs = LogOuts(access.system, clock, sessions) if options.shares_sessions else None
         self._is_closed = False
 
     @property
@@ -118,6 +121,8 @@ class Site:
         """Stop following the API; open streams end."""
         self._is_closed = True
         self._tools.log.close()
+        if self._log_outs is not None:
+            await self._log_outs.close()
         await self._tasks.close()
         if self._index is not None:
             await self._index.close()
@@ -196,6 +201,8 @@ class Site:
         """The visit of the authenticated user. Raises `Unauthorized`."""
         if any(name.startswith("impersonate-") for name in request.headers):
             raise Forbidden("the dashboard shows what the user of the token may see, and impersonates nobody")
+        if self._log_outs is not None:
+            await self._log_outs.wait_synced()
         session, credential = self._credential(request)
         identity = await self._access.identify(credential, request)
         client = self._access.client(credential, identity)
@@ -320,7 +327,7 @@ class Site:
         if not self.sessions.is_form_token(visit.session, visit.form.get("token", "")):
             return self._error(request, 403, "the form is not of this session: load the page again")
         if visit.path == "logout":
-            self.sessions.end(visit.session)
+            await self._end(visit.session, visit.identity)
             return _redirect("login", cookie=_cookie_field("", 0))
         if self.options.read_only:
             return self._error(request, 403, "this dashboard changes nothing (--dashboard=read-only)")
@@ -334,6 +341,15 @@ class Site:
                 )
                 return _redirect(f"{visit.root}{done.path}?{said}")
         raise NotFound("there is no such form")
+
+    async def _end(self, session: Session, identity: Identity) -> None:
+        """End the session, on all servers of the store."""
+        ended = self.sessions.end(session)
+        # A user with too many log-outs at the same time has them on this server.
+        with suppress(TooManyRequests):
+            if self._log_outs is not None:
+                async with self._access.action(identity):
+                    await self._log_outs.record(*ended, self._access.flow(identity))
 
     async def _show_login(self, request: Request, query: Mapping[str, str], problem: str = "") -> Response:
         code, wanted = query.get("code", ""), self._page_named(query.get("next", ""))
