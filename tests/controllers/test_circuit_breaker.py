@@ -101,9 +101,9 @@ class Fleet:
     def _answered(self, name: ObjectKey) -> None:
         if self.works(self.now):
             self.issued.append(self.now)
-            self._release(self.breaker.succeeded(name, self.now))
+            self._release(self.breaker.record_success(name, self.now))
             return
-        self._release(self.breaker.failed(name, Cause.UNAVAILABLE, self.now))
+        self._release(self.breaker.record_failure(name, Cause.UNAVAILABLE, self.now))
         self._wake(name, next_attempt(FailedIssuance(failures=1, last_failure=self.now), BackoffLimits()))
 
     def _release(self, released: Iterable[ObjectKey]) -> None:
@@ -164,7 +164,7 @@ def broken(failing: int = 3, *, limit: int = 12, until: datetime | None = None) 
     breaker = CircuitBreaker(limit)
     for number in range(failing):
         breaker.start_attempt(key(number), START)
-        breaker.failed(key(number), Cause.UNAVAILABLE, START, until)
+        breaker.record_failure(key(number), Cause.UNAVAILABLE, START, until)
     return breaker
 
 
@@ -182,7 +182,7 @@ def test_only_failures_of_the_issuer_open_the_breaker(cause: Cause, failures: in
     for number in range(failures):
         assert breaker.may_attempt(key(number), START) is None
         breaker.start_attempt(key(number), START)
-        breaker.failed(key(number), cause, START)
+        breaker.record_failure(key(number), cause, START)
     assert breaker.state is state
 
 
@@ -191,7 +191,7 @@ def test_one_that_fails_four_times_in_a_row_opens_the_breaker() -> None:
     states = []
     for hour in range(4):
         breaker.start_attempt(key(1), START + hour * HOUR)
-        breaker.failed(key(1), Cause.UNAVAILABLE, START + hour * HOUR)
+        breaker.record_failure(key(1), Cause.UNAVAILABLE, START + hour * HOUR)
         states.append(breaker.state)
     assert states == [State.CLOSED, State.CLOSED, State.CLOSED, State.OPEN]
 
@@ -199,9 +199,9 @@ def test_one_that_fails_four_times_in_a_row_opens_the_breaker() -> None:
 def test_a_success_between_keeps_it_closed() -> None:
     breaker = CircuitBreaker()
     for number in range(100):
-        breaker.failed(key(number), Cause.UNAVAILABLE, START)
+        breaker.record_failure(key(number), Cause.UNAVAILABLE, START)
         if number % 2:
-            breaker.succeeded(key(1000 + number), START)
+            breaker.record_success(key(1000 + number), START)
     assert not breaker.is_open
 
 
@@ -241,7 +241,7 @@ def test_trials_follow_after_0_4_and_16_seconds_each_after_an_answered_probe() -
         (name, *_) = called or breaker.call_trial(now)
         assert breaker.may_attempt(name, now) is None
         breaker.start_attempt(name, now)
-        breaker.failed(name, Cause.UNAVAILABLE, now)
+        breaker.record_failure(name, Cause.UNAVAILABLE, now)
         assert breaker.state is State.OPEN
         called = breaker.probed(now, is_answered=True)
         assert called == []
@@ -264,15 +264,15 @@ def test_a_taken_request_goes_on_while_others_fail_after_being_taken() -> None:
     breaker = CircuitBreaker()
     for number in range(3):
         breaker.start_attempt(key(number), START)
-        breaker.taken(key(number), START)
-        breaker.failed(key(number), Cause.UNAVAILABLE, START, is_taken=True)
+        breaker.record_acceptance(key(number), START)
+        breaker.record_failure(key(number), Cause.UNAVAILABLE, START, is_taken=True)
     assert breaker.is_open
     breaker.probed(START + MINUTE, is_answered=True)
     breaker.start_attempt(key(3), START + MINUTE)
-    breaker.taken(key(3), START + MINUTE)
+    breaker.record_acceptance(key(3), START + MINUTE)
     assert breaker.is_open
     assert breaker.may_continue(key(3), START + 10 * MINUTE) is None
-    assert breaker.succeeded(key(3), START + 10 * MINUTE) == [key(number) for number in range(3)]
+    assert breaker.record_success(key(3), START + 10 * MINUTE) == [key(number) for number in range(3)]
 
 
 def test_a_deleted_certificate_is_forgotten() -> None:
@@ -301,9 +301,9 @@ def test_questions_change_nothing() -> None:
         else:
             breaker.start_attempt(name, now)
             if number // 400 % 2 or chance.random() < 0.1:
-                breaker.failed(name, Cause.UNAVAILABLE, now)
+                breaker.record_failure(name, Cause.UNAVAILABLE, now)
             elif chance.random() < 0.9:
-                breaker.succeeded(name, now)
+                breaker.record_success(name, now)
         if breaker.probe_at is not None and breaker.probe_at <= now:
             breaker.probed(now, is_answered=chance.random() < 0.5)
     assert seen >= {
@@ -349,7 +349,7 @@ def test_a_replica_follows_another_through_all_states() -> None:
     assert second.follow(opened, first.record(now), now) == [key(9)]
     half = first.record(now)
     first.start_attempt(key(0), now)
-    first.failed(key(0), Cause.UNAVAILABLE, now)
+    first.record_failure(key(0), Cause.UNAVAILABLE, now)
     second.follow(half, first.record(now), now)
     assert second.probe_at is not None
     assert second.follow(first.record(now), None, now + MINUTE) == [key(9)]
@@ -363,7 +363,7 @@ def test_a_late_event_starts_no_trial_without_a_probe() -> None:
     probed = breaker.record(now)
     breaker.start_attempt(key(0), now)
     attempted = breaker.record(now)
-    breaker.failed(key(0), Cause.UNAVAILABLE, now + SECOND)
+    breaker.record_failure(key(0), Cause.UNAVAILABLE, now + SECOND)
     failed = breaker.record(now + SECOND)
     assert probed is not None
     assert failed is not None
@@ -392,13 +392,13 @@ def test_the_attempts_of_another_replica_count() -> None:
 def test_a_replica_does_not_follow_what_it_knows_better() -> None:
     first, _ = pair()
     opened = first.record(START)
-    first.succeeded(key(0), START + MINUTE)
+    first.record_success(key(0), START + MINUTE)
     # The event of its own former write arrives late.
     first.follow(None, opened, START + MINUTE)
     assert not first.is_open
     for number in range(3):
         first.start_attempt(key(number), START + HOUR)
-        first.failed(key(number), Cause.UNAVAILABLE, START + HOUR)
+        first.record_failure(key(number), Cause.UNAVAILABLE, START + HOUR)
     first.follow(opened, None, START + HOUR)
     assert first.is_open
 

@@ -12,7 +12,7 @@ from subprocess import DEVNULL, PIPE, Popen
 import pytest
 
 from certwright.kube.util import programs
-from certwright.kube.util.programs import last_words
+from certwright.kube.util.programs import read_output
 from support.waiting import until
 
 
@@ -23,7 +23,7 @@ def start(*command: str) -> Popen[bytes]:
 
 async def see_through(process: Popen[bytes], *, most: int = 100, timeout_s: float = 60.0) -> bytes:
     assert process.stderr is not None
-    return await last_words(process, process.stderr, most=most, timeout_s=timeout_s)
+    return await read_output(process, process.stderr, most=most, timeout_s=timeout_s)
 
 
 async def breaking_off(*command: str, path: Path) -> int:

@@ -66,11 +66,11 @@ class State(StrEnum):
 
 
 class Hold(NamedTuple):
-    """An attempt that waits because of its issuer, and why.
+    """Why an attempt must wait because of its issuer, and until when.
 
-    `until` is when the applicant asks again. `is_exact`: the attempt is made then, unless the issuer recovers
-    earlier; otherwise it depends on the issuer, and no time is announced. `is_brief`: over before it would be
-    read.
+    `until` is when the applicant asks again. `is_exact`: the attempt is made at that time, unless the issuer
+    recovers earlier; otherwise the time depends on the issuer, and none is announced. `is_brief`: the wait
+    ends before it would be read.
     """
 
     until: datetime
@@ -80,7 +80,7 @@ class Hold(NamedTuple):
 
 
 class Failure(NamedTuple):
-    """The failure of an applicant's last attempt. `is_taken`: the issuer had taken the request before.
+    """The failure of an applicant's last attempt. `is_taken`: the issuer had accepted the request before.
     `has_left`: the applicant has gone to another issuer."""
 
     cause: Cause
@@ -90,13 +90,13 @@ class Failure(NamedTuple):
 
 
 class CircuitBreaker:
-    """The breaker of one issuer. An applicant is identified by its key.
+    """The circuit breaker of one issuer. An applicant is identified by its key.
 
-    A question (`may_…`) changes nothing; the caller acts on the answer in the same step of the event loop:
-    `start_attempt`, `continue_request` or `begin_trial` if it is None, else `wait`. Each attempt ends with
-    one of `succeeded`, `taken`, `answered`, `failed` and `withdrawn`, which return the applicants to notify.
-    At most `limit` attempts reach a failing issuer in any hour, with those in flight when it began to fail
-    and those before a restart. Raises `ValueError` if `limit` is not positive.
+    A question (`may_…`) changes nothing. The caller acts on the answer in the same step of the event loop:
+    `start_attempt`, `continue_request` or `begin_trial` if the answer is None, else `wait`. Each attempt ends
+    with `withdraw` or a `record_…`, which return the applicants to notify. At most `limit` attempts reach a
+    failing issuer in any hour; attempts in flight when it began to fail, and attempts before a restart, are
+    included. Raises `ValueError` if `limit` is not positive.
     """
 
     def __init__(self, limit: int = ATTEMPTS_PER_HOUR) -> None:
@@ -170,8 +170,8 @@ class CircuitBreaker:
     # --- questions ------------------------------------------------------------------------------------------
 
     def may_begin(self, key: ObjectKey, now: datetime) -> Hold | None:
-        """Whether an issuance may begin, or a request may be sent here that has another issuer to go to: the
-        issuer works, or this is the next trial."""
+        """Whether an issuance may begin, or a request that could go to another issuer may be sent here: the
+        issuer works, or the applicant makes the next trial."""
         match self.state:
             case State.CLOSED:
                 return None
@@ -191,8 +191,8 @@ class CircuitBreaker:
     def may_attempt(self, key: ObjectKey, now: datetime) -> Hold | None:
         """Whether an attempt may be made.
 
-        While an issuer has not answered, only half of an hour's attempts may be in flight together. The more
-        it issues, the more.
+        Until an issuer has answered, only half of an hour's attempts may be in flight together; each success
+        allows more.
         """
         if self._is_in_flight(key, now):
             return None
@@ -209,8 +209,8 @@ class CircuitBreaker:
         )
 
     def may_continue(self, key: ObjectKey, now: datetime) -> Hold | None:
-        """Whether the issuer may be asked about a request that it has taken: always while it works; else only
-        by the applicant whose trial it is, and that is an attempt."""
+        """Whether the issuer may be asked about a request that it has accepted. A failing issuer is asked by
+        the applicant whose trial it is, which counts as an attempt."""
         if not self.is_open or key in self._taken or self._is_in_flight(key, now):
             return None
         return self.may_begin(key, now)
@@ -224,17 +224,18 @@ class CircuitBreaker:
     # --- what follows from an answer ------------------------------------------------------------------------
 
     def wait(self, key: ObjectKey) -> None:
-        """The applicant waits, and is notified when it may ask again. Idempotent."""
+        """Add the applicant to those that are notified when they may ask again. Idempotent."""
         self._waiting.setdefault(key)
 
     def begin_trial(self, key: ObjectKey, now: datetime) -> None:
-        """The applicant has the trial, if the issuer fails."""
+        """Give the applicant the trial, if the issuer fails."""
         if self.is_open:
             self._trial = (key, now)
         self._waiting.pop(key, None)
 
     def start_attempt(self, key: ObjectKey, now: datetime, *, out_of_turn: bool = False) -> None:
-        """An attempt is made; `out_of_turn`: whatever the breaker says. Idempotent while it is in flight."""
+        """Record the start of an attempt; `out_of_turn`: regardless of the breaker. Idempotent while in
+        flight."""
         if self._is_in_flight(key, now):
             return
         if self.is_open and not out_of_turn:
@@ -245,13 +246,13 @@ class CircuitBreaker:
         self._attempts.append((now, key))
 
     def continue_request(self, key: ObjectKey, now: datetime) -> None:
-        """The issuer is asked about a request that it has taken; while it fails, that is an attempt."""
+        """Record a question about an accepted request; at a failing issuer the question is an attempt."""
         if self.is_open and key not in self._taken:
             self.start_attempt(key, now)
 
     # --- how an attempt ends --------------------------------------------------------------------------------
 
-    def failed(
+    def record_failure(
         self,
         key: ObjectKey,
         cause: Cause,
@@ -261,10 +262,10 @@ class CircuitBreaker:
         is_taken: bool = False,
         message: str = "",
     ) -> list[ObjectKey]:
-        """An attempt failed because of the issuer. `until`: the issuer's own Retry-After. `is_taken`: the
-        issuer had taken the request."""
+        """Record that an attempt failed because of the issuer. `until`: the issuer's Retry-After. `is_taken`:
+        the issuer had accepted the request."""
         if cause not in _ISSUERS_FAULT:
-            return self.answered(key, now)
+            return self.record_answer(key, now)
         begun_at = self._in_flight.get(key)
         self._end(key)
         self._failing[key] = Failure(cause, now, is_taken)
@@ -289,8 +290,9 @@ class CircuitBreaker:
             self._schedule_probe(now)
         return []
 
-    def answered(self, key: ObjectKey, now: datetime, *, is_taken: bool = True) -> list[ObjectKey]:
-        """The issuer has refused a request for good: it works. `is_taken`: one that it had taken before."""
+    def record_answer(self, key: ObjectKey, now: datetime, *, is_taken: bool = True) -> list[ObjectKey]:
+        """Record that the issuer works: it has refused a request for good. `is_taken`: one it had
+        accepted."""
         self._end(key)
         self._failures_in_a_row = 0
         self.last_success = now
@@ -305,30 +307,30 @@ class CircuitBreaker:
         self.is_doubted = bool(self._failing)
         return self._release(now)
 
-    def taken(self, key: ObjectKey, now: datetime) -> list[ObjectKey]:
-        """The issuer has taken the request: it works as far as new requests go. What follows depends on the
-        names, and may be asked about even while the breaker is open for others."""
-        released = self.answered(key, now, is_taken=False)
+    def record_acceptance(self, key: ObjectKey, now: datetime) -> list[ObjectKey]:
+        """Record that the issuer has accepted the request: it works for new requests. The result depends on
+        the names; the applicant may ask for it even while the breaker is open for others."""
+        released = self.record_answer(key, now, is_taken=False)
         if self.is_open:
             self._taken.add(key)
         return released
 
-    def succeeded(self, key: ObjectKey, now: datetime) -> list[ObjectKey]:
-        """The issuer has issued."""
+    def record_success(self, key: ObjectKey, now: datetime) -> list[ObjectKey]:
+        """Record that the issuer has issued."""
         is_fresh = self._issued_at is not None and now - self._issued_at <= _FRESH
         self._allowed = (self._allowed if is_fresh else self._at_once) + 2
         self._issued_at = now
         self._waiting.pop(key, None)
-        return self.answered(key, now)
+        return self.record_answer(key, now)
 
-    def withdrawn(self, key: ObjectKey, now: datetime) -> list[ObjectKey]:
-        """The attempt did not reach the issuer."""
+    def withdraw(self, key: ObjectKey, now: datetime) -> list[ObjectKey]:
+        """Record that the attempt did not reach the issuer."""
         self._end(key)
         self._remove_attempt(key)
         return self._release(now)
 
     def leave(self, key: ObjectKey) -> None:
-        """The applicant goes to another issuer: it does not wait here any more. Its failure still counts."""
+        """Remove an applicant that goes to another issuer. Its failure still counts."""
         self._end(key)
         self._waiting.pop(key, None)
         if (failure := self._failing.get(key)) is not None:

@@ -1,9 +1,9 @@
-"""Whether an issuer may be sent a request now: the circuit breakers of all issuers, for the controllers.
+"""Admission of requests to issuers: the circuit breakers of all issuers, for the controllers.
 
 A breaker (`circuit_breaker.py`) exists for each Issuer and ClusterIssuer that sends requests to a server.
-Issuers that sign in this process need none; an issuer of another group has the backoff of each Certificate
-(`backoff.py`). Failing issuers are probed, and their breakers recorded as the annotation
-certwright.io/circuit-breaker. Of several replicas, the one that works on the issuer probes it; the others
+Issuers that sign in this process need none; for an issuer of another group, each Certificate has its backoff
+(`backoff.py`). Failing issuers are probed, and their breakers are recorded in the annotation
+certwright.io/circuit-breaker. Of several replicas, the replica that works on the issuer probes it; the others
 follow the record.
 """
 
@@ -65,9 +65,9 @@ _log = logging.getLogger(__name__)
 
 
 class Applicant(NamedTuple):
-    """A Certificate or a request without one, by its key, and the issuer that its reference means in
-    `namespace`. All requests of a Certificate are one applicant. The key of a request without Certificate has
-    a slash in its name, as no Certificate has."""
+    """A Certificate, or a request without a Certificate, and the issuer that its reference means in
+    `namespace`. All requests of a Certificate are one applicant. The key of a request has a slash in its
+    name, which no Certificate's key has."""
 
     issuer: IssuerReference
     namespace: str
@@ -85,7 +85,7 @@ def signing_applicant(issuer: IssuerReference, namespace: str, name: str) -> App
 
 
 def key_of(request: CertificateRequest) -> ObjectKey:
-    """The key of the Certificate that a request belongs to; else one that no Certificate has."""
+    """The applicant's key of a request: the key of its Certificate, or `key_of_request`."""
     key, name = request.metadata.key, owning_certificate(request)
     return ObjectKey(key.namespace, name) if name is not None else key_of_request(key)
 
@@ -101,20 +101,20 @@ def key_of_signing_request(name: str) -> ObjectKey:
 
 
 def request_of(applicant: ObjectKey) -> ObjectKey | None:
-    """The CertificateRequest with that applicant's key; None: it is another object's."""
+    """The CertificateRequest with that applicant's key; None: the key is another object's."""
     name = applicant.name.removeprefix(_REQUEST)
     return ObjectKey(applicant.namespace, name) if name != applicant.name else None
 
 
 def signing_request_of(applicant: ObjectKey) -> ObjectKey | None:
-    """The CertificateSigningRequest with that applicant's key; None: it is another object's."""
+    """The CertificateSigningRequest with that applicant's key; None: the key is another object's."""
     name = applicant.name.removeprefix(_SIGNING_REQUEST)
     return ObjectKey("", name) if name != applicant.name else None
 
 
 def issuance_of(caches: Caches, applicant: ObjectKey) -> Iterator[tuple[str, ObjectKey]]:
     """The objects of an applicant's issuance, each with the name of its controller: the applicant, its open
-    request, the Orders of that, their Challenges."""
+    request, the request's Orders, their Challenges."""
     owners: list[Object] = []
     if (request_key := request_of(applicant)) is not None:
         requests = [caches.requests.cache.get(request_key)]
@@ -159,8 +159,8 @@ class IssuerGate:
     `attempts_per_hour` 0 disables them. `mine` selects the Certificates and issuers of this replica. Raises
     `ValueError` if `attempts_per_hour` is negative.
 
-    An attempt that `admit` has admitted ends with one of `succeeded`, `taken`, `answered`, `failed` and
-    `withdrawn`; `report` calls one of them for the outcome of a signature.
+    An attempt that `admit` has admitted ends with `withdraw` or a `record_…`; `report` calls the right one
+    for the outcome of a signature.
     """
 
     def __init__(
@@ -191,14 +191,14 @@ class IssuerGate:
         self._is_forbidden = False
 
     def on_release(self, wake: Callable[[ObjectKey], None]) -> None:
-        """Call `wake` with the key of each applicant that need not wait any more."""
+        """Call `wake` with the key of each applicant that may ask again."""
         self._wake = wake
 
     def start(
         self, enqueue: Callable[[ObjectKey], None], probe: Probe, check: Callable[[ObjectKey], None]
     ) -> None:
-        """From now on, call `enqueue` with the key of an issuer that is to be reconciled; `probe` sends its
-        server a request, and `check` has it checked."""
+        """From now on, call `enqueue` with the key of an issuer to reconcile. `probe` sends a request to an
+        issuer's server; `check` has an issuer checked."""
         self._enqueue, self._probe, self._check = enqueue, probe, check
         for informer in (self._caches.issuers, self._caches.cluster_issuers):
             if informer is not None:
@@ -237,8 +237,8 @@ class IssuerGate:
     # --- questions ------------------------------------------------------------------------------------------
 
     def hold_of(self, certificate: Certificate, now: datetime) -> Hold | None:
-        """Why an issuance may not begin, because of its issuer; None: it may. One that may not waits, and is
-        notified."""
+        """Why an issuance may not begin, because of its issuer; None: it may begin. An issuance that may not
+        is notified when it may."""
         reference, meta = certificate.spec.issuer_ref, certificate.metadata
         breaker = self.breaker_of(reference, meta.namespace)
         hold = breaker.may_begin(meta.key, now) if breaker is not None else None
@@ -248,7 +248,7 @@ class IssuerGate:
         return _about(reference, hold)
 
     def admit(self, applicant: Applicant) -> Hold | None:
-        """Start an attempt, and return None; or return until when it waits, and why. One that a user demands
+        """Start an attempt (None), or return why and until when it must wait. An attempt that a user demands
         (`renew`) need not wait, once. The caller MUST await `record` before it sends the request."""
         breaker, now = self._breaker(applicant), self._now()
         if breaker is None:
@@ -263,7 +263,7 @@ class IssuerGate:
         return None
 
     def admit_continuation(self, applicant: Applicant) -> Hold | None:
-        """Whether the issuer may be asked now about what it has taken already: always while it works."""
+        """Whether the issuer may be asked now about a request that it has accepted: always while it works."""
         breaker, now = self._breaker(applicant), self._now()
         if breaker is None or applicant.key in self._marked:
             return None
@@ -274,14 +274,14 @@ class IssuerGate:
         return None
 
     def may_join(self, applicant: Applicant) -> bool:
-        """Whether a request that has another issuer to go to may go to this one: it works, or this request is
-        its next trial."""
+        """Whether a request that could go to another issuer may go to this issuer: it works, or the request
+        is its next trial."""
         breaker = self._breaker(applicant)
         return breaker is None or breaker.may_begin(applicant.key, self._now()) is None
 
     def ends_pause(self, applicant: Applicant, since: datetime | None) -> bool:
-        """Whether the request's own pause, which began at `since`, is over, because a user demands it
-        (`renew`), because it may make the trial, or because the issuer works again."""
+        """Whether the request's own pause, which began at `since`, ends now: a user demands the request
+        (`renew`), the request may make the trial, or the issuer works again."""
         breaker = self._breaker(applicant)
         if breaker is None or applicant.key in self._marked:
             return breaker is not None
@@ -290,35 +290,34 @@ class IssuerGate:
         return breaker.recovered_at is not None and since is not None and breaker.recovered_at >= since
 
     def is_doubted(self, applicant: Applicant) -> bool:
-        """Whether an attempt MUST be recorded before it is made, because it may be in vain."""
+        """Whether an attempt MUST be recorded before it is made, because the issuer may be failing."""
         breaker = self._breaker(applicant)
         return breaker is not None and breaker.is_doubted
 
     def failed_at(self, applicant: Applicant) -> datetime | None:
-        """When the last attempt for the request's Certificate failed at its issuer, which has not worked
-        since."""
+        """When the last attempt for the request's Certificate failed, if its issuer has not worked since."""
         breaker = self._breaker(applicant)
         return breaker.failed_at(applicant.key) if breaker is not None else None
 
     async def record(self, applicant: Applicant) -> None:
-        """Return when an attempt that may be in vain is recorded. Raises what writes to the API raise."""
+        """Record the attempt, if the issuer may be failing. Raises what writes to the API raise."""
         if self.is_doubted(applicant):
             await self._save(_issuer_key(applicant))
 
     # --- several issuers ------------------------------------------------------------------------------------
 
     def join(self, applicant: Applicant) -> None:
-        """The request goes to this issuer, and has its turn."""
+        """Have the request go to this issuer as its trial."""
         if (breaker := self._breaker(applicant)) is not None:
             breaker.begin_trial(applicant.key, self._now())
 
     def leave(self, applicant: Applicant) -> None:
-        """The request goes to another issuer."""
+        """Record that the request goes to another issuer."""
         if (breaker := self._breaker(applicant)) is not None:
             breaker.leave(applicant.key)
 
     def forget(self, key: ObjectKey) -> None:
-        """The object with that applicant's key does not exist any more, or needs no certificate."""
+        """Remove the applicant: its object is deleted, or needs no certificate."""
         self._marked.discard(key)
         for breaker in self._breakers.values():
             breaker.forget(key)
@@ -326,32 +325,32 @@ class IssuerGate:
     # --- how an attempt ends --------------------------------------------------------------------------------
 
     def finished(self, applicant: Applicant, outcome: Outcome) -> None:
-        """The outcome of a request to an ACME issuer, whose Orders report their attempts themselves.
+        """Record the outcome of a request to an ACME issuer, whose Orders report their attempts themselves.
 
-        A request that failed for good shows nothing of the issuer: it may never have been sent.
+        A request that failed for good shows nothing about the issuer: it may never have been sent.
         """
         if isinstance(outcome, Signed):
-            self.succeeded(applicant)
+            self.record_success(applicant)
         elif isinstance(outcome, Failed):
             self._marked.discard(applicant.key)
-            self.withdrawn(applicant)
+            self.withdraw(applicant)
 
     def report(self, applicant: Applicant, outcome: Outcome) -> None:
-        """The outcome of an attempt at an issuer that signs while the request is reconciled."""
+        """Record the outcome of an attempt at an issuer that signs while the request is reconciled."""
         match outcome:
             case Signed():
-                self.succeeded(applicant)
+                self.record_success(applicant)
             case Failed(cause=Cause.INVALID_REQUEST):
-                self.answered(applicant, is_taken=False)
+                self.record_answer(applicant, is_taken=False)
             case Pending(cause=cause, not_before=until) if cause is not None:
-                self.failed(applicant, cause, until, message=outcome.message)
+                self.record_failure(applicant, cause, until, message=outcome.message)
             case Pending(is_taken=True):
-                self.taken(applicant)
+                self.record_acceptance(applicant)
             case _:
                 # It was not sent: a Secret is missing.
-                self.withdrawn(applicant)
+                self.withdraw(applicant)
 
-    def failed(
+    def record_failure(
         self,
         applicant: Applicant,
         cause: Cause,
@@ -360,30 +359,30 @@ class IssuerGate:
         is_taken: bool = False,
         message: str = "",
     ) -> None:
-        """The attempt failed because of the issuer; `is_taken`: after it had taken the request."""
+        """Record that the attempt failed because of the issuer. `is_taken`: it had accepted the request."""
         self._end(
             applicant,
-            lambda breaker, key, now: breaker.failed(
+            lambda breaker, key, now: breaker.record_failure(
                 key, cause, now, until, is_taken=is_taken, message=message
             ),
         )
 
-    def taken(self, applicant: Applicant) -> None:
-        """The issuer has taken the request; what follows depends on its names."""
-        self._end(applicant, CircuitBreaker.taken)
+    def record_acceptance(self, applicant: Applicant) -> None:
+        """Record that the issuer has accepted the request; the result depends on the names."""
+        self._end(applicant, CircuitBreaker.record_acceptance)
 
-    def answered(self, applicant: Applicant, *, is_taken: bool) -> None:
-        """The issuer has refused the request, or has judged its names: it works."""
-        self._end(applicant, partial(CircuitBreaker.answered, is_taken=is_taken))
+    def record_answer(self, applicant: Applicant, *, is_taken: bool) -> None:
+        """Record that the issuer has refused the request, or has judged its names: it works."""
+        self._end(applicant, partial(CircuitBreaker.record_answer, is_taken=is_taken))
 
-    def succeeded(self, applicant: Applicant) -> None:
-        """The issuer has issued."""
-        self._end(applicant, CircuitBreaker.succeeded)
+    def record_success(self, applicant: Applicant) -> None:
+        """Record that the issuer has issued."""
+        self._end(applicant, CircuitBreaker.record_success)
 
-    def withdrawn(self, applicant: Applicant) -> None:
-        """The attempt was admitted and has not reached the issuer."""
+    def withdraw(self, applicant: Applicant) -> None:
+        """Record that the admitted attempt did not reach the issuer."""
         if (breaker := self._breaker(applicant)) is not None:
-            self._release(breaker.withdrawn(applicant.key, self._now()))
+            self._release(breaker.withdraw(applicant.key, self._now()))
 
     def _end(
         self,
@@ -427,7 +426,7 @@ class IssuerGate:
         return Result(wake_at=at)
 
     def checked(self, issuer: ObjectKey) -> None:
-        """The issuer's server has answered a check, which shows as much as an answered probe."""
+        """Record that the issuer's server has answered a check, which shows as much as an answered probe."""
         breaker = self.breaker_at(issuer)
         if breaker is not None and breaker.probe_at is not None:
             self._release(breaker.probed(self._now(), is_answered=True))
@@ -466,7 +465,7 @@ class IssuerGate:
     # --- events and restart ---------------------------------------------------------------------------------
 
     def certificate_changed(self, old: Certificate | None, new: Certificate | None) -> None:
-        """To be called with every change of a Certificate."""
+        """Handle a change of a Certificate; to be called with every change."""
         if old is None:
             return
         key, reference = old.metadata.key, old.spec.issuer_ref
@@ -482,8 +481,7 @@ class IssuerGate:
             breaker.forget(key)
 
     def _issuer_changed(self, old: Issuer | ClusterIssuer | None, new: Issuer | ClusterIssuer | None) -> None:
-        """An Issuer or ClusterIssuer has changed: another replica may have recorded
-        that it fails, answers probes, or works again."""
+        """Follow another replica's record: the issuer fails, answers probes, or works again."""
         if old is None:
             return
         if new is None or kind_of(new.spec) in WITHOUT_TRACES:
@@ -515,7 +513,7 @@ class IssuerGate:
                 self._marked.add(certificate.metadata.key)
 
     def _unrecorded(self) -> Counter[ObjectKey]:
-        """How many attempts each CA may have been sent without a record: an Order without a URL counts once
+        """How many attempts each CA may have been sent without a record. An Order without a URL counts once
         for each open request of this replica, because the owner of a namespace may write any number of
         Orders."""
         applicants = set()
@@ -567,10 +565,11 @@ def _log_change(issuer: ObjectKey, stored: BreakerRecord | None, record: Breaker
 
 
 def _merged(stored: BreakerRecord, record: BreakerRecord, now: datetime, *, owns: bool) -> BreakerRecord:
-    """What replaces the record `stored`, which other replicas have written too.
+    """The record to write in place of `stored`, which other replicas have written too.
 
-    Attempts are added up. While the breaker is open, the owner, which probes, decides the rest; another
-    replica only reports that its trial failed. Otherwise two replicas would overwrite each other for ever.
+    Attempts are added up. While the breaker is open, its owner, which probes, decides the rest; another
+    replica only reports that its trial failed. Otherwise two replicas would overwrite each other's records
+    for ever.
     """
     others = Counter(at for at in stored.attempts if now - at < HOUR)
     # Several may be of the same moment.

@@ -133,7 +133,7 @@ class Driver:
         gate = SimpleNamespace(
             admit_continuation=lambda _: self._answer("admit_continuation"),
             ends_pause=lambda *_: self._answer("is_hurried", False),
-            answered=lambda _: self.log.append("answered"),
+            record_answer=lambda _: self.log.append("answered"),
             record_failure=lambda _challenge, error, _named: self.log.append("troubled"),
         )
         origin = SimpleNamespace(

@@ -219,7 +219,7 @@ class Driver:
             admit_continuation=self._part("admit_continuation"),
             ends_pause=self._part("is_hurried", False),
             placed=self._part("placed"),
-            answered=self._part("answered"),
+            record_answer=self._part("answered"),
             record_failure=self._part("troubled"),
         )
         tools = OrderTools(

@@ -23,7 +23,7 @@ from subprocess import DEVNULL, PIPE, Popen
 from certwright.acme.protocol.challenges import DNS_01, DNS_ACCOUNT_01
 from certwright.acme.solvers.contract import SolverError, Task
 from certwright.kube.util.encoding import one_line
-from certwright.kube.util.programs import last_words
+from certwright.kube.util.programs import read_output
 
 _LONGEST_REASON = 500
 # In UTF-8.
@@ -60,7 +60,7 @@ class Program:
             raise SolverError(f"{call} cannot be run: {getattr(error, 'strerror', '') or error}") from error
         assert process.stderr is not None
         try:
-            said = await last_words(process, process.stderr, most=_LONGEST_OUTPUT, timeout_s=self._timeout_s)
+            said = await read_output(process, process.stderr, most=_LONGEST_OUTPUT, timeout_s=self._timeout_s)
         except TimeoutError:
             raise SolverError(f"{call} did not end within {self._timeout_s:g} s and was killed") from None
         if process.returncode != 0:

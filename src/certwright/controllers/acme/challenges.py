@@ -378,7 +378,7 @@ class ChallengeReconciler:
     async def _judge(self, challenge: Challenge, authorization: Authorization) -> Result:
         """Settle the Challenge by the CA's verdict. The proof is removed first, because a final state means
         that nothing is left."""
-        self._tools.circuit_gate.answered(challenge)
+        self._tools.circuit_gate.record_answer(challenge)
         # The slot is kept until the verdict is written.
         is_removed = await self._clean_up(challenge)
         state = authorization.status if authorization.status in ("valid", "invalid", "expired") else "errored"
@@ -425,7 +425,7 @@ class ChallengeReconciler:
             is_removed = True
             if work is not None:
                 if refused is not None:
-                    self._tools.circuit_gate.answered(challenge)
+                    self._tools.circuit_gate.record_answer(challenge)
                 is_removed = await self._clean_up(challenge)
             # What the CA does not know any more has expired: the Order decides whether to order again.
             state = "expired" if refused is not None and refused.is_gone else "errored"

@@ -29,8 +29,8 @@ Preflight = Callable[[Order, ResolvedIssuer], Awaitable[Wait | None]]
 
 
 class CircuitGate:
-    """The circuit breaker for Orders and Challenges: before `admit`, and after `preflight`, which takes no
-    attempt of a failing issuer. `get_request` and `get_order` give the objects of that name."""
+    """The circuit breaker for Orders and Challenges. `preflight` runs before an attempt is admitted, `admit`
+    (the CA's limits) afterwards. `get_request` and `get_order` return the objects of that name."""
 
     def __init__(
         self,
@@ -58,40 +58,42 @@ class CircuitGate:
             return _later(_wait(hold), self._limit_of(order, issuer, replaces))
         wait = await self._admit(order, issuer, replaces)
         if applicant is not None and wait is not None:
-            self._gate.withdrawn(applicant)
+            self._gate.withdraw(applicant)
         elif applicant is not None:
             # A crash must not lose the attempt, because attempts in an hour are limited.
             await self._gate.record(applicant)
         return wait
 
     def admit_continuation(self, taken: Order | Challenge) -> Wait | None:
-        """Have the CA asked about an order that it has taken (None); else why not, and until when."""
+        """Allow a question to the CA about an accepted order (None); else why not, and until when."""
         applicant = self._applicant_of(taken)
         hold = self._gate.admit_continuation(applicant) if applicant is not None else None
         return _wait(hold) if hold is not None else None
 
     def ends_pause(self, waits: Order | Challenge, since: datetime | None) -> bool:
-        """Whether a pause of our own, which began at `since`, is cut short: the certificate is wanted
-        immediately (`renew`), it is its turn to try the CA, or the CA works again."""
+        """Whether a pause of our own, which began at `since`, ends now: a user demands the certificate
+        (`renew`), the object makes the trial of the CA, or the CA works again."""
         applicant = self._applicant_of(waits)
         return applicant is not None and self._gate.ends_pause(applicant, since)
 
     def placed(self, order: Order) -> None:
-        """The CA has taken the order: what follows depends on its names."""
+        """Record that the CA has accepted the order: the result depends on its names."""
         if (applicant := self._applicant_of(order)) is not None:
-            self._gate.taken(applicant)
+            self._gate.record_acceptance(applicant)
 
-    def answered(self, asked: Order | Challenge) -> None:
-        """The CA has refused the order, or has judged a name: it works."""
+    def record_answer(self, asked: Order | Challenge) -> None:
+        """Record that the CA has refused the order, or has judged a name: it works."""
         if (applicant := self._applicant_of(asked)) is not None:
-            self._gate.answered(applicant, is_taken=not isinstance(asked, Order) or bool(asked.status.url))
+            self._gate.record_answer(
+                applicant, is_taken=not isinstance(asked, Order) or bool(asked.status.url)
+            )
 
     def record_failure(self, asked: Order | Challenge, error: AcmeError, until: datetime | None) -> None:
-        """The CA did not answer, or could not, or refuses the account; `until`: its own Retry-After."""
+        """Record that the CA did not answer, could not, or refuses the account. `until`: its Retry-After."""
         cause = Cause.RATE_LIMITED if isinstance(error, Refused) and error.is_limit else Cause.UNAVAILABLE
         is_taken = not isinstance(asked, Order) or bool(asked.status.url)
         if (applicant := self._applicant_of(asked)) is not None:
-            self._gate.failed(applicant, cause, until, is_taken=is_taken, message=str(error))
+            self._gate.record_failure(applicant, cause, until, is_taken=is_taken, message=str(error))
 
     def _applicant_of(self, waits: Order | Challenge) -> Applicant | None:
         owner, namespace = controller_of(waits.metadata), waits.metadata.namespace

@@ -296,7 +296,7 @@ class OrderReconciler:
             self._enter(order, replace(stage, replaces_nothing=True))
             return Result(wake_at=self._now())
         if (before := self._join(order, issuer, placed.url)) is not None:
-            tools.circuit_gate.answered(order)
+            tools.circuit_gate.record_answer(order)
             return self._wait_for_same(order, before)
         status = msgspec.structs.replace(
             order.status,
@@ -506,7 +506,7 @@ class OrderReconciler:
         if error.reaction in (Reaction.ORDER_FAILS, Reaction.OUR_MISTAKE):
             if refused is None:
                 return await self._fail(order, "errored", str(error))
-            tools.circuit_gate.answered(order)
+            tools.circuit_gate.record_answer(order)
             return await self._fail(
                 order,
                 "errored",
@@ -542,7 +542,7 @@ class OrderReconciler:
         if concerns_others:
             tools.circuit_gate.record_failure(order, error, named)
         else:
-            tools.circuit_gate.answered(order)
+            tools.circuit_gate.record_answer(order)
         return Wait(reason, until, names_time=True, is_limit=named is not None, is_failure=True)
 
     async def _supersede(self, order: Order, issuer: ResolvedIssuer, former: str = "") -> Result:

@@ -22,7 +22,7 @@ import msgspec
 
 from certwright.kube.client.login import Credential, LoginFailed, Plugin
 from certwright.kube.util.decoders import json_decoder
-from certwright.kube.util.programs import last_words
+from certwright.kube.util.programs import read_output
 
 # A plugin whose credentials are always refused must not be run for every request.
 _BETWEEN_REFUSALS_S = 10.0
@@ -117,7 +117,7 @@ class PluginLogin:
         assert process.stdout is not None
         patience = None if interactive else _PATIENCE_S
         try:
-            output = await last_words(process, process.stdout, most=_MOST_OUTPUT, timeout_s=patience)
+            output = await read_output(process, process.stdout, most=_MOST_OUTPUT, timeout_s=patience)
         except TimeoutError:
             raise self._error(f"did not end within {_PATIENCE_S:.0f} s") from None
         if process.returncode:

@@ -23,19 +23,19 @@ _PIECE = 65_536
 _DEATH_S = 2.0
 
 
-async def last_words(process: Popen[bytes], pipe: IO[bytes], *, most: int, timeout_s: float | None) -> bytes:
-    """Return the last `most` bytes of `pipe` when the program has ended and the pipe has no writer any more.
+async def read_output(process: Popen[bytes], pipe: IO[bytes], *, most: int, timeout_s: float | None) -> bytes:
+    """The last `most` bytes of `pipe`, when the program has ended and the pipe has no writer any more.
 
-    Raises `TimeoutError` after `timeout_s` seconds. Then, and where the caller is cancelled, it is killed,
-    with all else in its process group if that is its own (`process_group=0`).
+    Raises `TimeoutError` after `timeout_s` seconds. Then, and if the caller is cancelled, the program is
+    killed, with its process group if it has its own (`process_group=0`).
     """
     return await _until_ended(process, lambda: _listen(process, pipe, most), timeout_s)
 
 
 async def wait_ended(process: Popen[bytes], *, timeout_s: float | None) -> int:
-    """Return the exit status when the program has ended, also if its children go on.
+    """Return the exit status when the program has ended, even if its children continue.
 
-    Raises `TimeoutError`, and kills, as `last_words` does.
+    Raises `TimeoutError`, and kills, as `read_output` does.
     """
     return await _until_ended(process, process.wait, timeout_s)
 

@@ -26,7 +26,7 @@ from certwright.acme.solvers.dns01.hosts.contract import (
 )
 from certwright.kit.outgoing import parse_retry_after, quote
 from certwright.kube.util.decoders import UNDECODABLE, json_decoder
-from certwright.kube.util.programs import last_words
+from certwright.kube.util.programs import read_output
 
 _MODULE: Final = "certwright.acme.solvers.dns01.child"
 # Each edit of a slow API takes a second or two.
@@ -170,7 +170,7 @@ class ChildHost(DnsHost):
         with suppress(BrokenPipeError):
             process.stdin.close()
         try:
-            text = await last_words(process, process.stdout, most=_LONGEST_ANSWER, timeout_s=timeout_s)
+            text = await read_output(process, process.stdout, most=_LONGEST_ANSWER, timeout_s=timeout_s)
         except TimeoutError:
             message = f"{failed}: it did not end within {timeout_s:g} s and was killed"
             if not alone:
