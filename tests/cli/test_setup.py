@@ -266,7 +266,7 @@ def test_a_database_a_proxy_and_a_mail_server_present_their_certificates(machine
     said = machine.run("certwright setup haproxy site --dns shop.example.test")
     assert "bind :443 ssl crt /etc/haproxy/tls/site/all.pem" in said
     assert "does not use default/site yet" in said
-    machine.run(f"cat >> /etc/haproxy/haproxy.cfg <<'END'\n{HAPROXY}END\nsystemctl start haproxy")
+    machine.run(f"cat >> /etc/haproxy/haproxy.cfg <<'END'\n{HAPROXY}END\nsystemctl restart haproxy")
     assert "@127.0.0.1:443 presents default/site" in machine.run("certwright setup haproxy site")
 
 

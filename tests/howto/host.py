@@ -2,7 +2,7 @@
 
 The machine has this one's programs and its /etc, /var, … as they are installed; what a page writes there is
 gone with the machine. It needs root and Linux' overlay file system. `systemctl` is a stand-in
-(`systemd.py`), and Let's Encrypt is Pebble.
+(`support.systemd`), and Let's Encrypt is Pebble.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
 
-from howto import systemd
 from howto.blocks import File, Script, blocks
+from support import systemd
 from support.bind import running_bind
 from support.pebble import Pebble, running_pebble
 from support.real import missing
@@ -52,6 +52,8 @@ getent passwd caddy >/dev/null || useradd --system --user-group -m --home-dir /v
 mkdir -p /run/systemd/system /run/haproxy /etc/polkit-1/rules.d /usr/lib/polkit-1
 touch /usr/lib/polkit-1/polkitd
 cp -r {here}/machine/. /
+(echo '#!/opt/certwright/bin/python -IS'; cat {systemd}) > /usr/local/bin/systemctl
+chmod 755 /usr/local/bin/systemctl
 mkdir -p /root/page
 echo "127.0.0.1 pki.example.com" >> /etc/hosts
 ln -s {root}/deploy {root}/examples /root/page/
@@ -182,6 +184,7 @@ def running(folder: Path) -> Iterator[Host]:
         folder=folder,
         changed=" ".join(_CHANGED),
         here=HERE,
+        systemd=systemd.__file__,
         root=ROOT,
         python=sys.base_prefix,
         packages=sysconfig.get_path("purelib"),
@@ -189,7 +192,7 @@ def running(folder: Path) -> Iterator[Host]:
         library=Path(sysconfig.get_path("purelib")).relative_to(sys.prefix),
         program=Path(sys.executable).parent / "certwright",
     )
-    manager = f"/opt/certwright/bin/python {systemd.__file__} & echo ready; while read -r line; do :; done"
+    manager = "systemctl serve & echo ready; while read -r line; do :; done"
     process = subprocess.Popen(
         ["unshare", "-m", "-n", "-p", "-f", "--kill-child", "--mount-proc", "bash", "-c", script + manager],
         env=Host.environment(),

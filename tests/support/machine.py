@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from support import systemd
 from support.real import missing, require
 
 _MOUNTS = """
@@ -24,7 +25,6 @@ mount -t proc proc {at}/root/proc && mount --rbind /dev {at}/root/dev &&
 mount -t tmpfs none {at}/root/run && ip link set lo up && echo ready && exec chroot {at}/root sleep 100000
 """
 _BIN = Path(sys.executable).parent
-_FAKE_SYSTEMD = Path(__file__).with_name("fake_systemd.py")
 
 
 class Machine:
@@ -55,11 +55,14 @@ class Machine:
 
     def start_systemd(self) -> None:
         """Start the stand-in for systemd."""
-        script = f'#!/bin/sh\nexec {sys.executable} {_FAKE_SYSTEMD} "$@"\n'
-        self.write("/usr/local/bin/systemctl", script, mode=0o755)
+        self.write(
+            "/usr/local/bin/systemctl",
+            f"#!{sys.executable} -IS\n{Path(systemd.__file__).read_text()}",
+            mode=0o755,
+        )
         self.run("mkdir -p /usr/lib/polkit-1 && touch /usr/lib/polkit-1/polkitd")
         self.start("/usr/local/bin/systemctl", "serve")
-        self.run("while ! [ -S /run/fake-systemd ]; do sleep 0.05; done")
+        self.run(f"while ! [ -S {systemd.SOCKET} ]; do sleep 0.05; done")
 
     def write(self, path: str, text: str, *, mode: int = 0o644) -> None:
         """Write a file."""

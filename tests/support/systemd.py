@@ -1,7 +1,7 @@
 """A stand-in for systemd in a machine of the tests, from systemctl(1), systemd.exec(5) and sd_notify(3).
 
-`python systemd.py` is the manager; the program `systemctl` of the machine sends it its arguments. Units of
-Debian's servers are a table; others are read from /etc/systemd/system, with `ExecStart`, `User`,
+This file is the machine's /usr/local/bin/systemctl: with the word `serve` the manager, else its client.
+Units of Debian's servers are a table; others are read from /etc/systemd/system, with `ExecStart`, `User`,
 `AmbientCapabilities`, `SupplementaryGroups`, `Environment`, `EnvironmentFile`, `StateDirectory` and
 `Type=notify`. A user other than root may reload what a file in /etc/polkit-1/rules.d names together with
 that user.
@@ -20,6 +20,7 @@ import signal
 import socket
 import struct
 import subprocess
+import sys
 import threading
 import time
 from collections import defaultdict
@@ -162,14 +163,15 @@ def as_user(user: str, settings: dict[str, list[str]]) -> list[str]:
     if user == "root":
         return []
     groups = [word for line in settings["SupplementaryGroups"] for word in line.split()]
-    capabilities = ",".join(
-        f"+{word.removeprefix('CAP_').lower()}"
+    capabilities = "".join(
+        f",+{word.removeprefix('CAP_').lower()}"
         for line in settings["AmbientCapabilities"]
         for word in line.split()
     )
     words = ["setpriv", "--reuid", user, "--regid", str(pwd.getpwnam(user).pw_gid), "--no-new-privs"]
     words += ["--groups", ",".join(groups)] if groups else ["--clear-groups"]
-    return [*words, "--inh-caps", capabilities, "--ambient-caps", capabilities] if capabilities else words
+    sets = ("inh-caps", "ambient-caps", "bounding-set")
+    return [*words, *(f"--{name}=-all{capabilities}" for name in sets)]
 
 
 def stop(unit: str) -> None:
@@ -292,8 +294,9 @@ def answer(connection: socket.socket) -> None:
         connection.sendall(json.dumps(result).encode())
 
 
-def main() -> None:
+def serve() -> None:
     """Answer calls until the machine ends."""
+    Path("/run/systemd/system").mkdir(parents=True, exist_ok=True)
     _STATE.mkdir()
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(SOCKET))
@@ -302,6 +305,18 @@ def main() -> None:
         while True:
             connection, _ = listener.accept()
             threading.Thread(target=answer, args=(connection,), daemon=True).start()
+
+
+def main() -> None:
+    """`serve`, or the words for the manager."""
+    if sys.argv[1:] == ["serve"]:
+        serve()
+    with socket.socket(socket.AF_UNIX) as manager:
+        manager.connect(str(SOCKET))
+        manager.sendall(json.dumps(sys.argv[1:]).encode() + b"\n")
+        status, text = json.loads(manager.makefile().read())
+    (sys.stderr if status else sys.stdout).write(text)
+    sys.exit(status)
 
 
 if __name__ == "__main__":
