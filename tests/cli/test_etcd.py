@@ -217,7 +217,7 @@ def rows(file: str) -> dict[Key, tuple[dict[str, object], dict[str, object]]]:
     assert backup.header.ring is not None
     seal.adopt(backup.header.ring)
     buckets = ("cert-manager.io/certificates", REQUESTS, "secrets")
-    opened = (seal.open_row(row) for row in backup.rows() if row.key.bucket in buckets)
+    opened = (seal.decrypt_row(row) for row in backup.rows() if row.key.bucket in buckets)
     return {row.key: (_parse(row.meta), _parse(b"{%b}" % row.body)) for row in opened}
 
 

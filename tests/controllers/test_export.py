@@ -180,9 +180,9 @@ def version(root: Path, name: str = "web") -> str:
     return (root / "shop" / name / "..data").readlink().name
 
 
-def is_done(root: Path, name: str = "web") -> bool:
+def is_hook_done(root: Path, name: str = "web") -> bool:
     return not Exporter(root).write("shop", name, DATA).changed and (
-        Exporter(root).write("shop", name, DATA).is_done
+        Exporter(root).write("shop", name, DATA).is_hook_done
     )
 
 
@@ -200,8 +200,8 @@ async def test_the_command_runs_once_for_each_certificate_with_its_name_and_fold
         f"shop/api {tmp_path}/shop/api",
         f"shop/web {tmp_path}/shop/web",
     ]
-    assert is_done(tmp_path, "web")
-    assert is_done(tmp_path, "api")
+    assert is_hook_done(tmp_path, "web")
+    assert is_hook_done(tmp_path, "api")
 
 
 async def test_versions_in_quick_succession_are_one_run(tmp_path: Path) -> None:
@@ -209,7 +209,7 @@ async def test_versions_in_quick_succession_are_one_run(tmp_path: Path) -> None:
         for each in ("..0000000000000001", "..0000000000000002", version(tmp_path)):
             on_change.add(SHOP_WEB, each)
         assert await on_change.wait_tried()
-    assert ((tmp_path / "log").read_text(), is_done(tmp_path)) == ("run\n", True)
+    assert ((tmp_path / "log").read_text(), is_hook_done(tmp_path)) == ("run\n", True)
 
 
 async def test_a_failed_command_is_logged_and_repeated_until_it_succeeds(
@@ -220,7 +220,7 @@ async def test_a_failed_command_is_logged_and_repeated_until_it_succeeds(
     async with running(tmp_path, command) as on_change:
         on_change.add(SHOP_WEB, version(tmp_path))
         assert not await on_change.wait_tried()
-        await until(lambda: is_done(tmp_path))
+        await until(lambda: is_hook_done(tmp_path))
     assert (tmp_path / "log").read_text() == "x\nx\nx\n"
     failures = [record for record in caplog.records if record.levelname == "WARNING"]
     assert {record.getMessage() for record in failures} == {"--on-change command failed"}
@@ -241,14 +241,14 @@ async def test_a_command_that_hangs_is_killed_with_its_children(tmp_path: Path) 
         on_change.add(SHOP_WEB, version(tmp_path))
         assert not await on_change.wait_tried()
     await asyncio.sleep(1.1)
-    assert (is_done(tmp_path), (tmp_path / "late").exists()) == (False, False)
+    assert (is_hook_done(tmp_path), (tmp_path / "late").exists()) == (False, False)
 
 
 async def test_a_program_that_the_command_starts_may_go_on(tmp_path: Path) -> None:
     async with running(tmp_path, "sleep 3 & exit 0", timeout_s=2) as on_change:
         on_change.add(SHOP_WEB, version(tmp_path))
         assert await on_change.wait_tried()
-    assert is_done(tmp_path)
+    assert is_hook_done(tmp_path)
 
 
 async def test_the_condition_exported_is_set_when_the_files_are_there_and_ends_with_them(

@@ -16,7 +16,7 @@ from threading import Event, Thread
 
 import pytest
 
-from certwright.kit.versioned_files import File, current_version, is_done, mark_done, replace_files
+from certwright.kit.versioned_files import File, current_version, is_hook_done, mark_hook_done, replace_files
 
 
 @pytest.fixture
@@ -92,18 +92,18 @@ def test_a_failure_at_any_step_leaves_the_last_version(
 
 
 def test_done_belongs_to_one_version(folder: int) -> None:
-    assert not is_done(folder)
+    assert not is_hook_done(folder)
     replace_files(folder, pair(1))
     first = current_version(folder)
     assert first is not None
-    mark_done(folder, first)
-    assert is_done(folder)
+    mark_hook_done(folder, first)
+    assert is_hook_done(folder)
     replace_files(folder, pair(1))
-    assert is_done(folder)
+    assert is_hook_done(folder)
     replace_files(folder, pair(2))
-    assert not is_done(folder)
-    mark_done(folder, first)
-    assert not is_done(folder)
+    assert not is_hook_done(folder)
+    mark_hook_done(folder, first)
+    assert not is_hook_done(folder)
 
 
 def test_setuid_is_never_kept(tmp_path: Path, folder: int) -> None:

@@ -72,7 +72,7 @@ async def _back_up(options: ServeOptions, file: Path) -> Summary:
         with BackupWriter(file, header) as out:
             async with aclosing(_with_identity(dump, options.data_dir)) as rows:
                 async for row in rows:
-                    out.add(seal.close_row(row))
+                    out.add(seal.encrypt_row(row))
                     objects += row.key.bucket != shared_files.KEY.bucket
         return replace(_summary(header, objects, seal), left_out=tuple(map(str, dump.damage)))
 
@@ -120,7 +120,7 @@ async def restore(options: ServeOptions, file: Path, *, force: bool = False) -> 
 async def _restore(options: ServeOptions, backup: BackupReader, seal: Seal, *, force: bool) -> Summary:
     objects = 0
     async with _target(options, backup, force=force) as add:
-        opened = map(seal.open_row, backup.rows())
+        opened = map(seal.decrypt_row, backup.rows())
         while rows := list(itertools.islice(opened, _TOGETHER)):
             keep = [(row.key, _encode(row)) for row in rows if row.key != shared_files.KEY]
             await add(keep)

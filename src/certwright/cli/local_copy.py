@@ -146,18 +146,18 @@ class LocalCopy:
     async def run_command(self) -> bool:
         """Run the command if it has not succeeded for these files; whether it has run. Raises `Problem`."""
         written, command = self._written, self._settings.command
-        if not command or written is None or written.is_done:
+        if not command or written is None or written.is_hook_done:
             return False
         variables = {"CERTWRIGHT_CERTIFICATE": str(self.key), "CERTWRIGHT_DIR": str(self._directory)}
         try:
             await run_hook(command, variables, timeout_s=self._settings.command_timeout_s)
-            await asyncio.to_thread(self._folder.mark_done, written.version)
+            await asyncio.to_thread(self._folder.mark_hook_done, written.version)
         except (HookError, OSError) as error:
             raise Problem(
                 Status.COMMAND_FAILED,
                 f"the files in {self._directory} are current, but the command of --on-change failed: {error}",
             ) from error
-        self._written = msgspec.structs.replace(written, is_done=True)
+        self._written = msgspec.structs.replace(written, is_hook_done=True)
         return True
 
     async def check_served(self) -> None:

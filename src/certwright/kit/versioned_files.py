@@ -165,7 +165,7 @@ class Written(msgspec.Struct, frozen=True, kw_only=True):
 
     changed: Sequence[str]
     version: str
-    is_done: bool
+    is_hook_done: bool
     signature: tuple[object, ...]
 
 
@@ -198,7 +198,7 @@ class VersionedFolder(msgspec.Struct, frozen=True):
             return Written(
                 changed=replace_files(folder, files, obsolete=obsolete),
                 version=current_version(folder) or "",
-                is_done=is_done(folder),
+                is_hook_done=is_hook_done(folder),
                 signature=signature(folder, files),
             )
 
@@ -210,10 +210,10 @@ class VersionedFolder(msgspec.Struct, frozen=True):
         except OSError:
             return None
 
-    def mark_done(self, version: str) -> None:
+    def mark_hook_done(self, version: str) -> None:
         """Record that the hook has succeeded for this version. Raises `OSError`."""
         with open_below(self.root, self.parts) as folder:
-            mark_done(folder, version)
+            mark_hook_done(folder, version)
 
 
 class _File(msgspec.Struct, frozen=True):
@@ -325,14 +325,14 @@ def is_ours(folder: int, name: str) -> bool:
     return _is_linked(folder, name)
 
 
-def is_done(folder: int) -> bool:
-    """Whether `mark_done` was called for the current version."""
+def is_hook_done(folder: int) -> bool:
+    """Whether the hook has succeeded for the current version, also before a restart."""
     version = current_version(folder)
     return version is not None and _version_of(folder, _DONE) == version
 
 
-def mark_done(folder: int, version: str) -> None:
-    """Record on the disk that the work after this version's replacement has succeeded."""
+def mark_hook_done(folder: int, version: str) -> None:
+    """Record on the disk that the hook has succeeded for this version."""
     _link(folder, _DONE, version)
     os.fsync(folder)
 

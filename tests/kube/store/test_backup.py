@@ -56,7 +56,7 @@ async def collect(dump: Dump, seal: Seal, path: Path) -> BackupReader:
     with BackupWriter(path, Header("1", 0, "test", dump.revision, dump.ring)) as out:
         async for page in dump.rows:
             for row in page:
-                out.add(seal.close_row(row))
+                out.add(seal.encrypt_row(row))
     return BackupReader(path)
 
 
@@ -74,7 +74,7 @@ async def back_up_under_load(
         stop.set()
     rows = list(backup.rows())
     assert not [row for row in rows if row.key.bucket == SECRETS and not row.body.startswith(b"\0")]
-    check([seal.open_row(row) for row in rows], backup.header.revision)
+    check([seal.decrypt_row(row) for row in rows], backup.header.revision)
 
 
 @pytest.fixture

@@ -98,7 +98,7 @@ class Exported(msgspec.Struct, frozen=True, kw_only=True):
     changed: Sequence[str]
     removed_ca_key: bool
     version: str
-    is_done: bool
+    is_hook_done: bool
 
 
 class Exporter:
@@ -170,12 +170,12 @@ class Exporter:
             changed=written.changed,
             removed_ca_key=not withheld.isdisjoint(written.changed),
             version=written.version,
-            is_done=written.is_done,
+            is_hook_done=written.is_hook_done,
         )
 
-    def mark_done(self, namespace: str, certificate: str, version: str) -> None:
+    def mark_hook_done(self, namespace: str, certificate: str, version: str) -> None:
         """Record that the hook has succeeded for this version. Raises `OSError`."""
-        self._folder(ObjectKey(namespace, certificate)).mark_done(version)
+        self._folder(ObjectKey(namespace, certificate)).mark_hook_done(version)
 
     def forget(self, key: ObjectKey) -> None:
         """Leave the files of a deleted Certificate as they are."""
@@ -270,7 +270,7 @@ class OnChange:
         retry_at = None
         try:
             await run_hook(self._command, variables, timeout_s=self._timeout_s)
-            await asyncio.to_thread(self._exporter.mark_done, *key, change.version)
+            await asyncio.to_thread(self._exporter.mark_hook_done, *key, change.version)
         except (HookError, OSError) as error:
             # After a change during the run it runs again for the new files.
             if self._pending[key] is change:
@@ -492,7 +492,7 @@ class Exports:
             _event(logging.INFO, "files replaced", key, directory=directory, files=files)
             self._replaced.add(key)
             self.on_replaced()
-        if self._on_change is not None and not result.is_done:
+        if self._on_change is not None and not result.is_hook_done:
             self._on_change.add(key, result.version)
 
     async def _report_exported(self, key: ObjectKey, not_after: datetime) -> None:

@@ -279,7 +279,7 @@ class DeliveryReconciler:
             files = ",".join(written.changed)
             _event(logging.INFO, "files delivered", job.delivery, path=job.shown, files=files)
             self._toolbox.recorder.event(DELIVERIES, job.delivery, "Normal", permissions.DELIVERED, message)
-        if job.delivery.spec.hook and not written.is_done:
+        if job.delivery.spec.hook and not written.is_hook_done:
             await self._run_hook(job, outputs, written.version)
         self._known[job.key] = _Known(
             inputs=job.inputs,
@@ -311,7 +311,7 @@ class DeliveryReconciler:
         combined = tuple(folder / output.name for output in outputs if output.format == Format.COMBINED)
         try:
             await self._run_command(name, Change(job.key, folder, combined))
-            await asyncio.to_thread(job.place.mark_done, version)
+            await asyncio.to_thread(job.place.mark_hook_done, version)
         except (HookError, OSError) as error:
             raise Refused(
                 permissions.HOOK_FAILED,

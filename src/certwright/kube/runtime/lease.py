@@ -53,8 +53,8 @@ JITTER = 0.2
 
 
 class LeaseTiming(msgspec.Struct, frozen=True, kw_only=True):
-    """Timing of a Lease: its duration; the renew deadline, after which its holder gives up; and the period of
-    renewals and of the polls of other candidates. The defaults are cert-manager's."""
+    """Lease timing: the duration; the renew deadline, after which the holder gives up; the period of renewals
+    and of other candidates' polls. The defaults are cert-manager's."""
 
     duration: timedelta = timedelta(seconds=60)
     renew_deadline: timedelta = timedelta(seconds=40)
@@ -91,8 +91,7 @@ class LeaderElector:
     LeaderElector.
 
     Other requests MUST NOT delay the requests of `client`: a renewal that waits in a queue comes too late.
-    `jitter` returns numbers from 0 to 1. With `is_group` several processes share the identity and hold the
-    Lease together; each of them renews it.
+    `jitter` returns numbers from 0 to 1. With `is_group` several processes share the identity and the Lease.
     """
 
     def __init__(
@@ -154,8 +153,7 @@ class LeaderElector:
 
     @property
     def release_requested_by(self) -> str:
-        """The candidate that requested the holder to release the Lease, as last observed; empty without
-        one."""
+        """The candidate that requested the holder's release of the Lease; empty without one."""
         wish = self._seen.spec.preferred_holder if self._seen is not None else None
         return wish if wish and wish != self.identity else ""
 
@@ -171,8 +169,7 @@ class LeaderElector:
 
     @property
     def expires_in_s(self) -> float:
-        """Seconds until the Lease of another holder expires, unless it is renewed; infinite without a
-        holder."""
+        """Seconds until another holder's Lease expires, unless renewed; infinite without a holder."""
         if self._seen is None or not self._is_held_by_other():
             return math.inf
         return self._seen_at + (self._seen.spec.lease_duration_seconds or 0) - self._clock.monotonic()
@@ -238,8 +235,7 @@ class LeaderElector:
             self._free_since = None
 
     async def request_release(self) -> None:
-        """Request the holder to release the Lease (`spec.preferredHolder`). Raises `ApiError`,
-        `Unreachable`."""
+        """Request the holder's release (`spec.preferredHolder`). Raises `ApiError`, `Unreachable`."""
         assert self._seen is not None
         spec = msgspec.structs.replace(self._seen.spec, preferred_holder=self.identity)
         await self._client.update(LEASES, msgspec.structs.replace(self._seen, spec=spec))

@@ -69,7 +69,7 @@ class Opener:
         which is recorded."""
         try:
             if self._seal is not None:
-                row = self._seal.open_row(row)
+                row = self._seal.decrypt_row(row)
             if self._check is not None and (problem := self._check(row)):
                 raise DamagedRow(row.key, problem)
         except DamagedRow as error:

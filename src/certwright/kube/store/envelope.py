@@ -1,8 +1,8 @@
-"""Envelope encryption of rows: seals the rows of some buckets on their way to the disk, and opens them.
+"""Envelope encryption of rows: the data keys of the ring encrypt the rows of some buckets for the store.
 
-A row's two byte strings are sealed separately, so that metadata can be read alone. Each is bound to its key
-and to its part, so a copy elsewhere does not open. Byte strings that are not sealed are read as they are, so
-that an existing plain store can be read while it is being sealed.
+A row's two byte strings are encrypted separately, so that metadata can be read alone. Each is bound to its
+key and part (associated data), so a copy elsewhere does not decrypt. A byte string without the magic number
+is read as it is, so that a plain store can be read while it is being encrypted.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ _ENCRYPTED = (
 
 
 class UnknownDataKey(DamagedRow):
-    """The row was sealed with a data key that is not in the ring: a newer one, perhaps."""
+    """The row is encrypted with a data key that is not in the ring: perhaps a newer one."""
 
 
 class Seal:
-    """Seals the rows of `buckets`, and opens them.
+    """Encrypts and decrypts the rows of `buckets`.
 
-    `enabled`: the server's flag; the ring decides whether rows are sealed. May be used by several threads;
-    `adopt`, `drop` and `begin` by one at a time.
+    `enabled`: the server's flag; the ring decides whether rows are encrypted. May be used by several threads;
+    `adopt`, `clear` and `begin` by one at a time.
     """
 
     def __init__(self, buckets: Collection[str], wrapping: WrappingKeys, *, enabled: bool = True) -> None:
@@ -78,7 +78,7 @@ class Seal:
 
     @property
     def warning(self) -> str:
-        """Why the store is not as the flag says; empty if it is."""
+        """Why the state of the store differs from the flag; empty if it does not."""
         if self.enabled == bool(self._ring.current):
             return ""
         return _NOT_ENCRYPTED if self.enabled else _ENCRYPTED
@@ -86,18 +86,17 @@ class Seal:
     # --- the ring -----------------------------------------------------------------------------------------
 
     def begin(self, blob: bytes | None, *, version: int = 0, is_shared: bool = False) -> bytes | None:
-        """Load the ring from a store (None: it has none). Returns the ring to store instead, if it differs:
-        `adopt` it once it is stored. Raises `WrongKey`, `Damaged`.
-
-        `is_shared`: other servers may use the store, so the flag of one does not decrypt it."""
+        """Load the ring of a store (None: it has none). Returns the ring to store instead, if it differs:
+        `adopt` it once it is stored. `is_shared`: other servers may use the store, so one server's flag does
+        not decrypt it. Raises `WrongKey`, `Damaged`."""
         if blob is None:
             return self._first() if self.enabled else None
         self.adopt(blob, version=version)
         if self.enabled and not self._ring.current:
-            return self.wrapped(self.turned())
+            return self.wrapped(self.rotated())
         if self._ring.current and not self.enabled and not is_shared:
             _log.warning("Secrets are decrypted in the store, because of --encrypt-secrets=false")
-            return self.wrapped(self.turned(sealed=False))
+            return self.wrapped(self.rotated(sealed=False))
         if self.warning:
             _log.warning("%s", self.warning)
         first = self.wrapping.load()[0]
@@ -106,14 +105,14 @@ class Seal:
     def _first(self) -> bytes:
         if not self.wrapping.load():
             self.wrapping.make()
-        return self.wrapped(self.turned())
+        return self.wrapped(self.rotated())
 
-    def turned(self, *, sealed: bool = True) -> Ring:
-        """The ring with a new data key, or with none."""
-        return self._ring.turned(sealed=sealed, now=int(time.time()))
+    def rotated(self, *, sealed: bool = True) -> Ring:
+        """The ring with a new data key; `sealed` False: with none."""
+        return self._ring.rotated(sealed=sealed, now=int(time.time()))
 
     def wrapped(self, ring: Ring) -> bytes:
-        """A ring wrapped with the first key, as stored. Raises `WrongKey`."""
+        """A ring wrapped with the first wrapping key, as stored. Raises `WrongKey`."""
         return wrap(ring, self.wrapping.load()[0])
 
     def adopt(self, blob: bytes, *, version: int = 0) -> None:
@@ -127,22 +126,22 @@ class Seal:
         self._head = _MAGIC + current.to_bytes(4) if current else b""
         self.version = version
 
-    def drop(self) -> None:
-        """The store has no ring any more: keep rows plain."""
+    def clear(self) -> None:
+        """Store rows plain from now on: the store has no ring any more."""
         self._ring, self._head, self.version = EMPTY, b"", 0
 
     # --- rows ---------------------------------------------------------------------------------------------
 
-    def close(self, key: Key, part: bytes, plain: bytes) -> bytes:
-        """`plain` as it may be stored on disk."""
+    def encrypt(self, key: Key, part: bytes, plain: bytes) -> bytes:
+        """The byte string to store for `plain`."""
         head = self._head
         if not head or key.bucket not in self.buckets:
             return plain
         nonce = os.urandom(NONCE_BYTES)
         return head + nonce + self._ciphers[head[_KEY_AT:]].encrypt(nonce, plain, _place(key, part))
 
-    def open(self, key: Key, part: bytes, kept: bytes) -> bytes:
-        """The opened byte string; one that was never sealed, as it is. Raises `UnknownDataKey`,
+    def decrypt(self, key: Key, part: bytes, kept: bytes) -> bytes:
+        """The plain byte string; one that was never encrypted is returned unchanged. Raises `UnknownDataKey`,
         `DamagedRow`."""
         if key.bucket not in self.buckets or not kept.startswith(_MAGIC):
             return kept
@@ -154,18 +153,18 @@ class Seal:
         except (InvalidTag, ValueError) as error:
             raise DamagedRow(key, "it does not decrypt: it was changed, or copied from elsewhere") from error
 
-    def close_row(self, row: Row) -> Row:
-        """A row as it may be stored on disk."""
+    def encrypt_row(self, row: Row) -> Row:
+        """The row to store."""
         key, revision, meta, body = row
-        return Row(key, revision, self.close(key, META, meta), self.close(key, BODY, body))
+        return Row(key, revision, self.encrypt(key, META, meta), self.encrypt(key, BODY, body))
 
-    def open_row(self, row: Row) -> Row:
-        """The opened row. Raises `UnknownDataKey`, `DamagedRow`."""
+    def decrypt_row(self, row: Row) -> Row:
+        """The plain row. Raises `UnknownDataKey`, `DamagedRow`."""
         key, revision, meta, body = row
-        return Row(key, revision, self.open(key, META, meta), self.open(key, BODY, body))
+        return Row(key, revision, self.decrypt(key, META, meta), self.decrypt(key, BODY, body))
 
     def is_current(self, *kept: bytes) -> bool:
-        """Whether the stored byte strings are sealed as they would be if they were written now."""
+        """Whether the stored byte strings are encrypted as they would be if they were written now."""
         if not self._head:
             return not any(value.startswith(_MAGIC) for value in kept)
         return all(value.startswith(self._head) for value in kept)

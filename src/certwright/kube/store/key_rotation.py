@@ -108,7 +108,7 @@ class Rotation:
         """Use a new data key from now on, and start to re-seal the rows with it. Raises `StoreError`."""
         self._check_sealed()
         self._check_idle()
-        await self._store.keep(self._seal.turned())
+        await self._store.keep(self._seal.rotated())
         _log.info("the data key was replaced; the rows are re-encrypted")
         self.go_on()
 
@@ -118,7 +118,7 @@ class Rotation:
         if self._seal.enabled:
             raise Unavailable("start all servers of the store with --encrypt-secrets=false first")
         self._check_idle()
-        await self._store.keep(self._seal.turned(sealed=False))
+        await self._store.keep(self._seal.rotated(sealed=False))
         _log.warning("encryption was switched off; the rows are decrypted")
         self.go_on()
 

@@ -57,7 +57,7 @@ class Ring(msgspec.Struct, frozen=True, array_like=True):
     settled: bool
     since: int
 
-    def turned(self, *, sealed: bool, now: int) -> Ring:
+    def rotated(self, *, sealed: bool, now: int) -> Ring:
         """The ring with a new data key to seal with, or with none."""
         number = int.from_bytes(os.urandom(4)) | 1 if sealed else 0
         keys = {**self.keys, number: os.urandom(KEY_BYTES)} if sealed else self.keys

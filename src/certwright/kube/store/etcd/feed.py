@@ -313,7 +313,7 @@ class Feed:
             raise Damaged("another server encrypts the rows: start this one with the same key file")
         before = seal.warning
         if ring.type == EVENT_DELETE:
-            seal.drop()
+            seal.clear()
         elif ring.kv.mod_revision > seal.version:
             seal.adopt(ring.kv.value, version=ring.kv.mod_revision)
         if seal.warning and seal.warning != before:

@@ -220,7 +220,7 @@ class Layout:
             self.damage.note(error)
 
     def _open(self, key: Key, part: bytes, kept: bytes) -> bytes:
-        opened = kept if self.seal is None else self.seal.open(key, part, kept)
+        opened = kept if self.seal is None else self.seal.decrypt(key, part, kept)
         try:
             return self._compression.decompress(opened)
         except ValueError as error:
@@ -229,7 +229,7 @@ class Layout:
     def _close(self, key: Key, part: bytes, plain: bytes) -> bytes:
         # Compressed first, because sealed bytes do not compress.
         value = self._compression.compress(plain) if self.compresses else plain
-        return value if self.seal is None else self.seal.close(key, part, value)
+        return value if self.seal is None else self.seal.encrypt(key, part, value)
 
     def put_ops(self, key: Key, meta: Meta, body: bytes) -> list[Any]:
         """The writes of a row, that of its `m/` key first."""

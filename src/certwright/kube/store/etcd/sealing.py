@@ -135,7 +135,7 @@ class EtcdSweeping:
             return True
         key = layout.key_of(meta.key)
         try:
-            plain = seal.open(key, META, meta.value), seal.open(key, BODY, body.value)
+            plain = seal.decrypt(key, META, meta.value), seal.decrypt(key, BODY, body.value)
         except Damaged as error:
             _log.error("%s", error)
             return False
@@ -143,8 +143,8 @@ class EtcdSweeping:
         request = TxnRequest(
             compare=[at_revision(meta.key, meta.mod_revision), at_revision(layout.ring, seal.version)],
             success=[
-                put_op(meta.key, seal.close(key, META, plain[0])),
-                put_op(body.key, seal.close(key, BODY, plain[1])),
+                put_op(meta.key, seal.encrypt(key, META, plain[0])),
+                put_op(body.key, seal.encrypt(key, BODY, plain[1])),
             ],
         )
         await self._client.call(TXN, request)

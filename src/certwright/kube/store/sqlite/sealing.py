@@ -115,7 +115,7 @@ def sweep(connection: sqlite3.Connection, seal: Seal, after: Key | None) -> Swep
 
 def _rewrite(connection: sqlite3.Connection, seal: Seal, row: Row) -> bool:
     try:
-        row = seal.close_row(seal.open_row(row))
+        row = seal.encrypt_row(seal.decrypt_row(row))
     except Damaged as error:
         _log.error("%s", error)
         return False

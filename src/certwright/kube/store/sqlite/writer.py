@@ -261,7 +261,7 @@ class Writer:
         try:
             self._require()
             if self._seal is not None:
-                rows = list(map(self._seal.close_row, rows))
+                rows = list(map(self._seal.encrypt_row, rows))
             with sealing.transaction(self._connection):
                 self._connection.executemany(_UPSERT, [(*row.key, *row[1:]) for row in rows])
                 self._connection.executemany(_DELETE, gone)
