@@ -237,12 +237,19 @@ BROKEN = {
 
 
 def test_the_doctor_finds_each_fault_and_names_its_fix(machine: Machine) -> None:
-    assert "run `certwright setup service`" in machine.run("certwright doctor", status=1)
+    problem, clock = machine.run("certwright doctor", status=1).splitlines()
+    assert problem.startswith(
+        "problem  service: no service is set up on this machine; `sudo certwright setup"
+    )
+    assert "clock: it is 20" in clock
     machine.run(f"systemctl start nginx && {SERVICE} && certwright setup nginx web --dns www.example.test")
     expected = []
     for fault, text in BROKEN.items():
         machine.run(fault)
         expected.append(text)
+    hidden = "chmod 0700 /var/lib/certwright; setpriv --reuid=daemon --clear-groups certwright doctor"
+    assert "sees nothing of the service; run `sudo certwright doctor`\n" in machine.run(hidden, status=1)
+    machine.run("chmod 0755 /var/lib/certwright")
     said = machine.run("certwright doctor", status=1)
     assert [text for text in expected if text not in said] == []
 

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import click
 
-from certwright.cli.access import SERVICE_DATA_DIR, session
+from certwright.cli.access import SERVICE_DATA_DIR, choose, session
 from certwright.cli.configuration import DEFAULT_FILE, Files
 from certwright.cli.errors import AlreadyReported, Failed
 from certwright.cli.flags import is_free
@@ -67,8 +67,10 @@ class Finding:
 @click.pass_context
 def command(context: click.Context, *, config: Path, output: str | None, server: ServerOptions) -> None:
     """Check certwright on this machine: configuration, unit, files of setup, directories, hooks, ports,
-    disk, clock,
-    issuers, certificates, deliveries, and the DNS of names that an ACME server validates. Nothing is changed.
+    disk, clock, issuers, certificates, deliveries, and the DNS of names that an ACME server validates.
+    Nothing is changed.
+
+    Where no service is set up, the server that other commands use is checked, e.g. that of --kubeconfig.
 
     Exit status 0: no problem. 1: there is one.
 
@@ -79,20 +81,23 @@ def command(context: click.Context, *, config: Path, output: str | None, server:
     """
     values, findings = _configuration(context, config)
     data_dir = Path(values.get("data_dir") or SERVICE_DATA_DIR)
-    is_running = service.process_of(data_dir) is not None
-    findings += [
-        *_unit(config, is_running=is_running),
-        *_files(),
-        *_directories(data_dir, values),
-        *_hooks(values),
-        *_ports(values, is_running=is_running),
-        *_disk(data_dir),
-        *_clock(),
-    ]
-    kubeconfig = data_dir / "kubeconfig"
-    if server.kubeconfig is None and os.access(kubeconfig, os.R_OK):
-        server = ServerOptions(kubeconfig=kubeconfig, context=server.context, namespace=None)
-    findings += asyncio.run(_server(server))
+    if config == DEFAULT_FILE and not _is_set_up(data_dir):
+        findings = [*_without_service(server), *_clock()]
+    elif data_dir.exists() and not os.access(data_dir, os.R_OK | os.X_OK):
+        message = f"{data_dir} is private to its owner, so that this user sees nothing of the service"
+        findings = [Finding("service", PROBLEM, message, "run `sudo certwright doctor`")]
+    else:
+        findings += _of_service(config, data_dir, values)
+        kubeconfig = data_dir / "kubeconfig"
+        if server.kubeconfig is None and os.access(kubeconfig, os.R_OK):
+            server = ServerOptions(kubeconfig=kubeconfig, context=server.context, namespace=None)
+        if _has_kubeconfig(server):
+            findings += asyncio.run(_server(server))
+        else:
+            message = "issuers and certificates are not checked, because this user has no kubeconfig"
+            findings.append(
+                Finding("server", WARNING, message, "the service writes one at its start, for root")
+            )
     if output is not None:
         print_content([asdict(finding) for finding in findings], output)
     else:
@@ -103,10 +108,52 @@ def command(context: click.Context, *, config: Path, output: str | None, server:
         raise AlreadyReported
 
 
+def _is_set_up(data_dir: Path) -> bool:
+    """Whether anything of a service is on this machine: its configuration, data or unit."""
+    if DEFAULT_FILE.parent.exists() or data_dir.exists():
+        return True
+    return Host().has_systemd and _unit_text() is not None
+
+
+def _without_service(options: ServerOptions) -> list[Finding]:
+    """What is known where no service is set up: the server that the user's commands use, if they use one."""
+    message = "no service is set up on this machine"
+    if not _has_kubeconfig(options):
+        fix = (
+            "`sudo certwright setup service` does it; for a server elsewhere, name its kubeconfig with "
+            "--kubeconfig"
+        )
+        return [Finding("service", PROBLEM, message, fix)]
+    return [
+        Finding("service", OK, f"{message}; the server of your kubeconfig is checked"),
+        *asyncio.run(_server(options)),
+    ]
+
+
+def _has_kubeconfig(options: ServerOptions) -> bool:
+    try:
+        choose(options.kubeconfig, os.environ, Path.cwd())
+    except Failed:
+        return False
+    return True
+
+
+def _of_service(config: Path, data_dir: Path, values: Mapping[str, Any]) -> Iterator[Finding]:
+    """What is known of the service without its server."""
+    is_running = service.process_of(data_dir) is not None
+    yield from _unit(config, is_running=is_running)
+    yield from _files()
+    yield from _directories(data_dir, values)
+    yield from _hooks(values)
+    yield from _ports(values, is_running=is_running)
+    yield from _disk(data_dir)
+    yield from _clock()
+
+
 def _configuration(context: click.Context, path: Path) -> tuple[Mapping[str, Any], list[Finding]]:
     check = "configuration"
     if not path.exists():
-        fix = "`certwright setup service` writes it"
+        fix = "`certwright setup service` writes it" if path == DEFAULT_FILE else "correct --config"
         return {}, [Finding(check, PROBLEM, f"{path} does not exist", fix)]
     root = context.find_root()
     assert isinstance(root.command, click.Group)
@@ -115,6 +162,14 @@ def _configuration(context: click.Context, path: Path) -> tuple[Mapping[str, Any
     files = Files(path, click.Context(serve, info_name="serve", parent=root))
     problems = [Finding(check, PROBLEM, str(problem)) for problem in files.problems]
     return files.defaults, problems or [Finding(check, OK, f"{path} and conf.d are valid")]
+
+
+def _unit_text() -> str | None:
+    """The unit with its drop-ins; None if there is none."""
+    try:
+        return plan.run(("systemctl", "cat", "certwright.service"))
+    except Failed:
+        return None
 
 
 def _unit(config: Path, *, is_running: bool) -> Iterator[Finding]:
@@ -127,9 +182,7 @@ def _unit(config: Path, *, is_running: bool) -> Iterator[Finding]:
             fix = f"run `{service.by_hand(Host())}`"
             yield Finding(check, PROBLEM, f"{message}certwright does not run", fix)
         return
-    try:
-        shown = plan.run(("systemctl", "cat", "certwright.service"))
-    except Failed:
+    if (shown := _unit_text()) is None:
         yield Finding(check, PROBLEM, "there is no unit certwright.service", "run `certwright setup service`")
         return
     starts = [line for line in shown.splitlines() if line.startswith("ExecStart=/")]
@@ -178,7 +231,7 @@ def _directories(data_dir: Path, values: Mapping[str, Any]) -> Iterator[Finding]
     try:
         status = data_dir.stat()
     except OSError as error:
-        fix = "run this as root, and first `certwright setup service`"
+        fix = "certwright makes it at its first start"
         yield Finding(check, PROBLEM, f"{data_dir}: {error.strerror}", fix)
         return
     if status.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
@@ -212,9 +265,7 @@ def _roots(values: Mapping[str, Any]) -> dict[str, Path]:
 
 def _writable() -> list[Path] | None:
     """The directories that the unit may write besides its own; None if they cannot be known."""
-    try:
-        shown = plan.run(("systemctl", "cat", "certwright.service"))
-    except Failed:
+    if (shown := _unit_text()) is None:
         return None
     texts = re.findall(r"(?m)^ReadWritePaths=(.*)$", shown)
     if "ProtectSystem=strict" not in shown:
