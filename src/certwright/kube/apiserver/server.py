@@ -303,6 +303,8 @@ class ApiServer:
         if seats is None:
             return await self._serve(request, track, user, line)
         try:
+            if self._health.stopping:  # the request has waited for its seat until now, and the store closes
+                raise Unavailable("the server is stopping")
             response = await self._serve(request, track, user, line)
         except BaseException:
             seats.leave()
