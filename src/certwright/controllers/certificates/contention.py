@@ -1,13 +1,13 @@
-"""Contention: detect that another writer keeps overwriting or deleting the target Secret, and back off.
+"""Contention: detect another writer that keeps overwriting or deleting the target Secret, and back off.
 
 Wakes on:  Certificate; its Secret
 Reads:     snapshot
 Writes:    Certificate.status.conditions[Issuing] = False, lastFailureTime, failedIssuanceAttempts
 Next:      trigger, when the wait is over
 
-Each such damage costs a new certificate, and two programs that write the same Secret would otherwise continue
-as fast as an issuer can sign. The wait lies in the status, as that after a failed issuance does, so that it
-survives a restart; how often a Secret was damaged before the first wait is known in memory only.
+Each damage costs a new certificate, and two programs that write the same Secret would otherwise continue as
+fast as an issuer can sign. The wait is stored in the status, as after a failed issuance, so it survives a
+restart. The damages before the first wait are counted in memory only.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class _History(msgspec.Struct, frozen=True):
     last: datetime | None = None
 
     def with_damage(self, damage: _Damage) -> _History:
-        """The history with one damage more; what is too old is dropped."""
+        """The history with this damage added; old damages are dropped."""
         is_quiet = self.last is not None and damage.when - self.last > _QUIET
         damages = tuple(former for former in self.damages if damage.when - former.when <= _WINDOW)
         if not damages or damages[-1].revision != damage.revision:
@@ -92,7 +92,7 @@ class SecretContention:
         self._histories: dict[str, _History] = {}
 
     def decide(self, snapshot: Snapshot, draft: Draft) -> None:
-        """Begin a wait, or end one that has become needless."""
+        """Begin a wait, or end a needless wait."""
         revision = snapshot.certificate.status.revision
         if revision is None or snapshot.is_issuing:
             return
@@ -146,7 +146,7 @@ def _was_changed(snapshot: Snapshot) -> bool:
 
 
 def _damage(snapshot: Snapshot) -> Verdict | None:
-    """What another writer has done to the Secret, in the words of the rule that demands a new certificate."""
+    """The damage to the Secret by another writer, in the words of the rule that demands a new certificate."""
     if (broken := rules.first(rules.NO_PAIR, snapshot)) is not None:
         return broken
     foreign, request = rules.first(_FOREIGN, snapshot), snapshot.current_request

@@ -23,7 +23,7 @@ _AN_HOUR = timedelta(hours=1)
 
 
 def key_plan(spec: CertificateSpec) -> KeyPlan:
-    """The kind of key. Raises `pki.errors.BadKey` for one that does not exist."""
+    """The kind of key. Raises `pki.errors.BadKey` for an unknown algorithm or size."""
     return _key_plan(spec.key)
 
 
@@ -71,8 +71,8 @@ _NOT_COMPARED = frozenset({"spec.encodeUsagesInRequest", "spec.signatureAlgorith
 def others_request_differences(
     request: CertificateRequestSpec, csr: CsrFacts, spec: CertificateSpec
 ) -> tuple[str, ...]:
-    """As `request_differences`, for a request that another program has made: without the fields that it did
-    not compare, so that nothing is re-issued because another program compares more."""
+    """As `request_differences`, for a request of another program: fields that the other program did not
+    compare are ignored, so that no certificate is re-issued because of them."""
     ignored = _NOT_COMPARED
     if request.duration is None or spec.duration is None:
         ignored |= {"spec.duration"}
@@ -86,7 +86,7 @@ def certificate_differences(certificate: CertificateFacts, spec: CertificateSpec
 
 
 def answer_differences(certificate: CertificateFacts, spec: CertificateSpec) -> tuple[str, ...]:
-    """The fields of the spec that an issuer has not kept to, each with what it has issued instead."""
+    """The fields of the spec that the issued certificate deviates from, each with the issued value."""
     differing = match.answer_differences(certificate, csr_plan(spec))
     changed = [f"spec.{field} (issued: {issued})" for field, issued in differing]
     lifetime = certificate.not_after - certificate.not_before

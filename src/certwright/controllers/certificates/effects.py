@@ -40,7 +40,7 @@ CHANGED: Final = "ChangedByAdmission"
 
 
 def changed_on_create(what: str, parts: Sequence[str]) -> Rejected:
-    """The error that an object was stored otherwise than sent, so that it cannot be used and was deleted."""
+    """The error for an object that the server stored changed, so that it is unusable and was deleted."""
     return Rejected(
         CHANGED,
         f"{changed_by_admission(what, parts)} It was deleted; the next attempt follows within an hour",
@@ -48,9 +48,9 @@ def changed_on_create(what: str, parts: Sequence[str]) -> Rejected:
 
 
 class Did(Enum):
-    """What a step has done to other objects. `WROTE`: each step must see it before another one acts.
-    `HANDED_ON`: it wrote what a later step, or another controller, continues from, and nothing that changes a
-    decision about the status. `CLEARED`: it deleted all that was left of what no other step reads."""
+    """What a step has done to other objects. `WROTE`: an object that every step must see before another step
+    acts. `HANDED_ON`: an object that a later step or another controller continues from, and no decision about
+    the status depends on. `CLEARED`: the remains of an issuance, which no other step reads, are deleted."""
 
     NOTHING = "nothing"
     WROTE = "wrote"
@@ -76,9 +76,9 @@ class Effects:
         self._fitting = Verdicts()
 
     async def create_next_key(self, certificate: Certificate, secret: Secret) -> bool:
-        """Create the Secret and return True, or read the one of that name and return False.
+        """Create the Secret and return True, or read the existing Secret of that name and return False.
 
-        Deletes it again and raises `Rejected` where it was stored without its owner or its key.
+        Deletes the Secret and raises `Rejected` if the server stored it without its owner or its key.
         """
         meta = secret.metadata
         try:
@@ -102,11 +102,11 @@ class Effects:
         return await self._caches.secrets.restore_label(secret)
 
     async def apply_secret(self, certificate: Certificate, seen: Secret | None, content: Content) -> Secret:
-        """Bring the target Secret to that content (server-side apply); `seen` is what it was judged by.
+        """Bring the target Secret to that content (server-side apply); `seen`: the Secret of the decision.
 
-        Where none was seen, no fields of others are taken: a Secret that was created since is a `Conflict`,
-        and judged first. Raises `NeedsFullSecret` where the content is made from a Secret without its private
-        key.
+        With `seen` None, no fields of other managers are taken: a Secret created since then raises
+        `Conflict`, and is judged first. Raises `NeedsFullSecret` if the content depends on a Secret without
+        its private key.
         """
         if isinstance(content.data[names.TLS_PRIVATE_KEY_KEY], WithheldKey):
             raise NeedsFullSecret
@@ -143,7 +143,7 @@ class Effects:
     async def make_keystores(
         self, stores: Sequence[Store], pair: Pair, now: datetime, namespace: str
     ) -> dict[str, bytes]:
-        """The files of these key stores. Raises `Blocked` where one cannot be made."""
+        """The files of these key stores. Raises `Blocked` if a key store cannot be made."""
         if not stores:
             return {}
         made = await self._executor.run(lambda: keystores.make(stores, pair, now), namespace)
@@ -162,7 +162,7 @@ class Effects:
         return known
 
     async def delete_secret(self, secret: Secret) -> None:
-        """Delete this very Secret, not another one of its name."""
+        """Delete the Secret, unless another Secret has its name now."""
         meta = secret.metadata
         try:
             await self._client.delete(SECRETS, meta.name, meta.namespace, uid=meta.uid)
@@ -183,7 +183,7 @@ class Effects:
         return issuer_set.status.active if issuer_set is not None else None
 
     async def create_request(self, request: CertificateRequest) -> CertificateRequest | None:
-        """Create the request and return it, or read the one of that name and return None."""
+        """Create the request and return it, or cache the existing request of that name and return None."""
         meta = request.metadata
         try:
             made = await self._client.create(CERTIFICATE_REQUESTS, request)
@@ -195,7 +195,7 @@ class Effects:
         return made
 
     async def delete_request(self, request: CertificateRequest) -> None:
-        """Delete this very request, not another one of its name."""
+        """Delete the request, unless another request has its name now."""
         meta = request.metadata
         try:
             await self._client.delete(CERTIFICATE_REQUESTS, meta.name, meta.namespace, uid=meta.uid)

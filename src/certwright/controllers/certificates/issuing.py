@@ -45,9 +45,8 @@ TEMPORARY_ISSUED: Final = "Issued temporary certificate"
 class Issuing:
     """The step that ends an issuance, with success or failure.
 
-    `owns_secrets` makes the Certificates own their target Secrets (`--enable-certificate-owner-ref`).
-    `has_failed_at`: whether another Certificate has failed in that second, so that this one is to be tried at
-    another time than that.
+    `owns_secrets`: Certificates own their target Secrets (`--enable-certificate-owner-ref`). `has_failed_at`:
+    whether another Certificate failed in that second, so that the two are attempted at different times.
     """
 
     def __init__(
@@ -62,8 +61,8 @@ class Issuing:
         self._owns_secrets = owns_secrets
 
     def decide(self, snapshot: Snapshot, draft: Draft) -> None:
-        """Complete the issuance once the Secret contains it, fail it, or report what it waits for. A Secret
-        that was not made for this Certificate is noted before it is written."""
+        """Complete the issuance once the Secret contains the certificate, fail it, or report its wait. The
+        adoption of a Secret made by others is reported before the Secret is written."""
         ownership.decide_adoption(snapshot, draft)
         request = snapshot.next_request if snapshot.is_issuing else None
         if request is None:
@@ -155,7 +154,7 @@ class Issuing:
         return Did.WROTE
 
     def wake_at(self, snapshot: Snapshot) -> datetime | None:
-        """When a certificate that begins in the future may replace the present one."""
+        """When a certificate that begins in the future may be stored."""
         request = snapshot.next_request if snapshot.is_issuing else None
         if request is None or not is_issued(request):
             return None
@@ -255,7 +254,7 @@ def _report_verification(request: CertificateRequest, snapshot: Snapshot, draft:
 
 def _withheld_until(request: CertificateRequest, snapshot: Snapshot) -> datetime | None:
     """Until when an issued certificate that is not valid yet stays out of the Secret; None: it may be stored.
-    It never replaces a certificate that is valid now, for as long as that one is."""
+    A certificate that is valid now is replaced at its end at the earliest."""
     issued, present = snapshot.facts.certificate(request.status.certificate), snapshot.leaf
     if not isinstance(issued, CertificateFacts) or issued.not_before <= snapshot.now:
         return None

@@ -128,8 +128,9 @@ def kept_key(snapshot: Snapshot) -> KeyFacts | str | None:
 
 
 def is_named_key(secret: Secret, owner_uid: str) -> bool:
-    """Whether the Secret that the status of the Certificate with that UID names is a next-key Secret of it,
-    whatever labels it has: admission webhooks may remove them. One with a certificate is a target."""
+    """Whether the Secret named in the status of the Certificate with that UID is its next-key Secret,
+    whatever its labels: admission webhooks may remove them. A Secret with a certificate is a target
+    Secret."""
     return is_controlled_by(secret.metadata, owner_uid) and names.TLS_CERT_KEY not in secret.data
 
 

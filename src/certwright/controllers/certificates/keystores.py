@@ -1,7 +1,7 @@
-"""The key stores that `spec.keystores` asks for: their passwords, encoding and verification.
+"""The key stores of `spec.keystores`: their passwords, encoding and verification.
 
-A key store has salt in it and never has the same bytes twice, so that one is kept as long as it opens with
-the password and contains what it should.
+A key store contains salt, so its bytes are never the same twice. An existing key store is kept as long as it
+opens with the password and has the right content.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Store:
 
 
 class Desired(msgspec.Struct, frozen=True):
-    """The key stores that can be made, and for those that cannot: their files and why."""
+    """The key stores to make, and the files that cannot be made, each with the reason."""
 
     stores: tuple[Store, ...] = ()
     missing: Mapping[Files, Blocked] = msgspec.field(default_factory=dict)
@@ -65,7 +65,7 @@ def password_secrets(spec: CertificateSpec) -> tuple[str, ...]:
 
 
 def desired(spec: CertificateSpec, secrets: Mapping[str, Secret]) -> Desired:
-    """The key stores that the spec asks for; `secrets` are those of `password_secrets` that exist."""
+    """The key stores of the spec; `secrets` are the existing Secrets among `password_secrets`."""
     stores: list[Store] = []
     missing: dict[Files, Blocked] = {}
     for asked in _requested(spec):
@@ -149,7 +149,7 @@ class Verdicts:
         self._known: Lru[bytes, bool] = Lru(2048)
 
     def known(self, store: Store, pair: Pair, data: Mapping[str, bytes]) -> bool | None:
-        """The verdict if it was reached before; None: ask `fits`, which takes milliseconds."""
+        """The verdict, if it was reached before; None: call `fits`, which takes milliseconds."""
         return self._known.get(_digest(store, pair, data))
 
     def remember(self, store: Store, pair: Pair, data: Mapping[str, bytes], *, fits: bool) -> None:

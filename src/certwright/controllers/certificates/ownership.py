@@ -1,8 +1,8 @@
-"""Whose the target Secret and its fields are.
+"""Ownership of the target Secret and of its fields.
 
-A Secret of some types is never written; another existing one is adopted with a warning, never silently,
-because the right to create a Certificate need not include any right to the Secrets of its namespace. Which
-fields of a Secret are ours is read from its `managedFields`.
+A Secret of a reserved type is never written. Another existing Secret is adopted with a warning, because the
+right to create a Certificate need not include any right to the Secrets of its namespace. The owners of fields
+are read from `managedFields`.
 """
 
 from __future__ import annotations
@@ -59,13 +59,13 @@ def owned_by_us(secret: Secret) -> Parts:
 
 
 def lacking(secret: Secret, asked: Parts) -> Parts:
-    """Those of these parts that we have not set. None where there are no entries, because an API server
-    without managed fields would be asked for ever."""
+    """The parts that we have not set. None without entries: an API server without managed fields would be
+    sent the parts for ever."""
     return asked - owned_by_us(secret) if asked and secret.metadata.managed_fields else frozenset()
 
 
 def others_that_set(secret: Secret, parts: Parts) -> tuple[str, ...]:
-    """The names of the other managers that own one of these parts, in order of names."""
+    """The sorted names of the other managers that own one of these parts."""
     entries = (e for e in secret.metadata.managed_fields if not _is_ours(e))
     return tuple(sorted({e.manager or "unnamed" for e in entries if _parts(e) & parts}))
 

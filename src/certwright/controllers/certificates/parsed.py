@@ -55,8 +55,8 @@ class KeyFacts:
 
 
 class Compared(NamedTuple):
-    """What a request asks for besides its signing request, the spec that it was compared with, and the fields
-    that it does not match. (Its author, which the API server fills in, makes no difference.)"""
+    """A comparison of a request with a spec: the request's other fields, the spec, and the fields that
+    differ. The request's author, which the API server fills in, makes no difference."""
 
     issuer: IssuerReference
     duration: str | None
@@ -113,8 +113,8 @@ class Facts:
         return _read_certificate(pem) if pem else self._no_certificate
 
     def verification(self, chain_pem: bytes, ca_pem: bytes, now: datetime) -> Verification | str:
-        """What clients say of an issuer's answer, or why it cannot be read. Raises `NeedsVerification` where
-        that takes long."""
+        """The verification of an issuer's answer, or why the answer cannot be parsed. Raises
+        `NeedsVerification` if that takes long."""
         if (known := self._verified.get(_digests(chain_pem, ca_pem))) is not None:
             return known
         if not is_quick(chain_pem, ca_pem):

@@ -1,5 +1,5 @@
-"""Judge whether the certificate in the Secret is fit for use, and record its dates. Before that, record when
-the ACME server wants it renewed (RFC 9773), and schedule the polls.
+"""Judge whether the certificate in the Secret is fit for use, and record its dates. Before, record the ACME
+server's renewal information (RFC 9773), and schedule the polls.
 
 Wakes on:  Certificate; its Secret; its current CertificateRequest; notAfter; nextCheck; an answer of the CA
 Reads:     snapshot
@@ -155,8 +155,8 @@ class Readiness:
 
 
 def _announcement(snapshot: Snapshot, facts: CertificateFacts | None) -> datetime | None:
-    """When it is announced that the renewal replaces the key of a CA: a tenth of its life before. None: the
-    renewal does not."""
+    """When to announce that the renewal replaces a CA's key: a tenth of the CA's life before. None: the
+    renewal keeps the key."""
     spec = snapshot.certificate.spec
     if facts is None or not spec.is_ca or spec.key.rotation_policy_or_default == "Never":
         return None

@@ -1,12 +1,13 @@
 """Run the steps of one Certificate over one snapshot, and write its status once.
 
-A pass is made of rounds. In each, every step first says how the status should be (`decide`, pure); that is
-written if it differs; then the first step that has something else to write does so (`act`), and the next
-round begins with the resulting state. The pass ends when no step has anything to write: all is done, or
-something must be waited for. So a kill between any two writes leaves a state that an ordinary round begins
-with. Where a step only hands on to the next one (a key to go with a request, a request to be signed), all
-that was decided stands: the later steps continue in the same round, because another one would find nothing
-new. A certificate that has been issued ends the pass, too; a later pass cleans up when the queue is idle.
+A pass consists of rounds. In a round, every step first decides the status (`decide`, pure), and the status is
+written if it has changed. Then the first step with another object to write does so (`act`), and the next
+round begins with the resulting state. The pass ends when no step has anything to write. A kill between any
+two writes thus leaves a state that an ordinary round begins with.
+
+A step that only hands on to the next step (a key for a request, a request to be signed) changes no decision,
+so the later steps continue in the same round. An issued certificate ends the pass, too; a later pass cleans
+up when the queue is idle.
 """
 
 from __future__ import annotations
@@ -65,16 +66,15 @@ class Decides(Protocol):
     """A step that owns a part of the status."""
 
     def decide(self, snapshot: Snapshot, draft: Draft) -> None:
-        """Change the draft's status to what it should be. MUST change nothing else: what the step is to
-        remember is a note of the draft. Deciding twice on one snapshot gives the same draft."""
+        """Set the draft's status. MUST change nothing else: state that the step has to remember is a note of
+        the draft. Deciding twice on one snapshot gives the same draft."""
 
 
 class Acts(Protocol):
     """A step that writes other objects."""
 
     async def act(self, snapshot: Snapshot, effects: Effects) -> Did:
-        """Make at most one write that another step continues from, and say whether there was one, and what
-        for. Idempotent."""
+        """Make at most one write that another step continues from, and return what was done. Idempotent."""
 
 
 class Wakes(Protocol):
@@ -85,7 +85,7 @@ class Wakes(Protocol):
 
 
 class NotSettling(Exception):
-    """The steps of one Certificate do not settle; the text names it."""
+    """The steps of the named Certificate undo each other's work."""
 
 
 class _Rejection(NamedTuple):
@@ -129,7 +129,7 @@ class _Rejections:
 
 
 class Steps(msgspec.Struct, frozen=True, kw_only=True):
-    """The steps of one pass by what they do, each in order."""
+    """The steps of one pass, in order, by their capabilities."""
 
     deciders: Sequence[Decides]
     actors: Sequence[Acts]
@@ -137,8 +137,8 @@ class Steps(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CertificateReconciler:
-    """Reconciles Certificates: brings one at a time from the actual to the desired state. The steps are
-    those of `controllers/table.py`, in order, without those that are disabled."""
+    """Reconciles Certificates, one at a time. The steps are the enabled ones of `controllers/table.py`, in
+    order."""
 
     def __init__(
         self,
@@ -163,7 +163,7 @@ class CertificateReconciler:
         self._suffix = suffix
 
     async def reconcile(self, key: ObjectKey) -> Result:
-        """One pass. Raises what the writes raise; the queue retries."""
+        """One pass. Raises the errors of its writes; the queue retries."""
         with working_on(CERTIFICATES, key):
             await self._delete_orphans(key, self._caches.certificates.cache.get(key))
             full_secret: Secret | None = None
@@ -281,8 +281,8 @@ class CertificateReconciler:
     async def _read(
         self, certificate: Certificate, *, full_secret: Secret | None = None, is_fresh: bool = False
     ) -> Snapshot:
-        """The Certificate and what belongs to it, from the caches; the target Secret with its private key
-        if `full_secret` is that very Secret."""
+        """The snapshot of the Certificate, from the caches. The target Secret has its private key if
+        `full_secret` is the same Secret at the same revision."""
         meta, caches, secrets = certificate.metadata, self._caches, self._caches.secrets
         named = certificate.status.next_private_key_secret_name
         issuer = self._authorities.issuer_of(certificate)

@@ -1,8 +1,8 @@
-"""Renewal planning, from all that influences it: the certificate's dates, its spec, the maintenance windows,
-its CA, and the others that were issued in the same minute.
+"""Renewal planning from a certificate's dates, its spec, the maintenance windows, the wish of its CA (RFC
+9773), and the end of that CA.
 
-The answer depends on nothing but the objects, so that it is the same in every round and after every restart.
-docs/renewal.md explains it for users.
+The plan depends on objects only, so it is the same in every round and after every restart. Certificates
+issued in the same minute are spread. docs/renewal.md explains it for users.
 """
 
 from __future__ import annotations
@@ -82,9 +82,8 @@ def _span(snapshot: Snapshot, facts: CertificateFacts, seed: str) -> _Span:
 
 
 def _suggested(snapshot: Snapshot, facts: CertificateFacts) -> _Span | None:
-    """The window that the ACME server suggests for this certificate: "a uniform random time within" it (RFC
-    9773 §4.2), but one that a restart does not change. It overrides the spec, because the server may know of
-    a revocation."""
+    """The window that the ACME server suggests: "a uniform random time within" it (RFC 9773 §4.2), which a
+    restart does not change. The window overrides the spec, because the server may know of a revocation."""
     acme = snapshot.certificate.status.acme
     ari = acme.ari if acme is not None else None
     if ari is None or ari.suggested_window is None or ari.last_checked is None:
@@ -98,9 +97,9 @@ def _suggested(snapshot: Snapshot, facts: CertificateFacts) -> _Span | None:
 
 
 def _regular(facts: CertificateFacts, end: datetime, spec: CertificateSpec) -> _Span:
-    """By its own dates and the spec.
+    """The span by the certificate's dates and the spec.
 
-    Not within a minute of its beginning, however short its lifetime: otherwise a CA in the last second of its
+    It begins a minute after the certificate at the earliest. Otherwise a CA in the last second of its
     lifetime would be asked again and again, as fast as it can answer.
     """
     begin = renewal.renewal_time(

@@ -104,7 +104,7 @@ class Requests:
 
 
 def _needed(request: CertificateRequest, made: CertificateRequest) -> tuple[str, ...]:
-    """The parts that were removed on creation and by which the request is found."""
+    """The parts without which the request would not be found, and that were removed on creation."""
     needed = {
         CONTROLLER_REFERENCE,
         *(f"the annotation {key}" for key in (names.CERTIFICATE_REVISION, names.PRIVATE_KEY_SECRET_NAME)),
@@ -114,8 +114,8 @@ def _needed(request: CertificateRequest, made: CertificateRequest) -> tuple[str,
 
 
 def _replaces(snapshot: Snapshot) -> dict[str, str]:
-    """Which certificate this one will replace, if its server has been asked for renewal information about
-    that: an order that names it is not counted against the server's limits. Servers check that the two have a
+    """The id of the certificate to replace, if its server has been asked for renewal information: an order
+    that names it does not count against the server's limits. Servers require that both certificates have a
     name in common (RFC 9773 §5). The account is compared when the order is placed."""
     acme = snapshot.certificate.status.acme
     facts = snapshot.leaf
@@ -139,8 +139,8 @@ def request_name(snapshot: Snapshot, effects: Effects) -> str:
 
 
 def copied_annotations(meta: ObjectMeta, prefixes: Sequence[str]) -> dict[str, str]:
-    """The Certificate's annotations that its requests get too: those that begin with one of the `prefixes`
-    (`*`: any), and with none of those that are marked with `-`."""
+    """The Certificate's annotations to copy to its requests: names that begin with one of the `prefixes`
+    (`*`: any name), and with no prefix marked with `-`."""
     left_out = tuple(prefix[1:] for prefix in prefixes if prefix.startswith("-"))
     taken = tuple(prefix.removesuffix("*") for prefix in prefixes if not prefix.startswith("-"))
     notes = [(key, value) for key, value in meta.annotations.items() if key not in names.STATE]

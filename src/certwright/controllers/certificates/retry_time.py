@@ -1,6 +1,7 @@
-"""The wait after a failure, computed from a snapshot, and the sentence in which the Certificate reports it.
+"""The time of the next attempt after a failure, computed from a snapshot, and the sentence in the
+Certificate.
 
-`backoff` computes the time. Here is what it is computed from, and what lifts it.
+`backoff.py` has the formula. This module gathers its inputs, and knows which changes end the wait.
 """
 
 from __future__ import annotations
@@ -34,10 +35,10 @@ _ADVICE = {
 
 
 def retry_at(snapshot: Snapshot, limits: BackoffLimits) -> datetime | None:
-    """Before which time no attempt may begin by itself; None: any time.
+    """The earliest time of an automatic attempt; None: any time.
 
-    A changed spec may be the cure, so that it lifts the wait: the request that failed no longer matches.
-    Source: cert-manager design 20220118 (exponential backoff for certificate issuance).
+    A changed spec may be the cure, so it ends the wait: the request that failed no longer matches. Source:
+    cert-manager design 20220118 (exponential backoff for certificate issuance).
     """
     if snapshot.certificate.status.last_failure_time is None:
         return None
@@ -82,8 +83,8 @@ def _has_spec_changed(snapshot: Snapshot) -> bool:
 
 
 def minimum_of(issuer: Issuer | ClusterIssuer | None) -> timedelta | None:
-    """The shortest wait after a failure that the issuer's annotation asks for; None where it has no valid
-    value. (The issuer's own status reports an invalid one.)"""
+    """The minimum wait after a failure in the issuer's annotation; None without a valid value. (The issuer's
+    own status reports an invalid value.)"""
     try:
         return backoff.minimum_in(issuer.metadata.annotations) if issuer is not None else None
     except ValueError:
@@ -127,7 +128,8 @@ def new_record(
 
 
 def _why(snapshot: Snapshot) -> Why:
-    """Why the last attempt failed: by its request; without it, by what the Certificate has kept of it."""
+    """Why the last attempt failed, from its request; without the request, from the Certificate's own
+    record."""
     requests = snapshot.requests_of(snapshot.next_revision)
     for request in reversed(requests):
         why = causes.of_request(request)

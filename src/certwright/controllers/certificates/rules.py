@@ -1,8 +1,8 @@
 """Policy rules: the differences between actual and desired state, each with a sentence.
 
-A rule reads a snapshot and returns a verdict, or None when it does not apply. Rules stand in ordered lists;
-the first verdict counts, so each may rely on those before it. `trigger` and `readiness` share them: what
-makes a certificate be issued is what makes it unready.
+A rule reads a snapshot and returns a verdict, or None if it does not apply. Rules stand in ordered lists; the
+first verdict counts, so each rule may rely on the rules before it. `trigger` and `readiness` share rules: a
+certificate that must be issued is not ready.
 
 Reasons and messages are cert-manager's (`internal/controller/certificates/policies/checks.go`), because
 people and programs match on them.
@@ -86,7 +86,7 @@ def certificate_is_temporary(snapshot: Snapshot) -> Verdict | None:
 
 
 def issuer_is_another(snapshot: Snapshot) -> Verdict | None:
-    """The Secret names another issuer as its signer; a Secret that names none is not judged."""
+    """The Secret names another issuer as its signer; a Secret without a signer is not judged."""
     notes = snapshot.secret.metadata.annotations if snapshot.secret else {}
     keys = (names.ISSUER_NAME, names.ISSUER_KIND, names.ISSUER_GROUP)
     if not any(key in notes for key in keys):
@@ -100,7 +100,7 @@ def issuer_is_another(snapshot: Snapshot) -> Verdict | None:
 
 
 def certificate_is_another(snapshot: Snapshot) -> Verdict | None:
-    """The Secret was written for another Certificate, as its annotation says."""
+    """The Secret's annotation names another Certificate."""
     notes = snapshot.secret.metadata.annotations if snapshot.secret else {}
     name = notes.get(names.CERTIFICATE_NAME, snapshot.certificate.metadata.name)
     if name == snapshot.certificate.metadata.name:
@@ -195,7 +195,7 @@ def no_certificate_in_use(snapshot: Snapshot) -> bool:
 
 
 def secret_belongs_to_another(snapshot: Snapshot) -> Verdict | None:
-    """Another Certificate has the same `secretName` and the better right to it."""
+    """Another Certificate has the same `secretName`, and priority."""
     owner = owner_of_secret_name(snapshot)
     if owner is snapshot.certificate:
         return None
@@ -238,7 +238,7 @@ READINESS_RULES: tuple[Rule, ...] = (
 
 
 def owner_of_secret_name(snapshot: Snapshot) -> Certificate:
-    """The Certificate that may write the target Secret: the one it was last written for, else the oldest,
+    """The Certificate that may write the target Secret: the Certificate that wrote it last, else the oldest,
     else the first by name."""
     if not snapshot.rivals:
         return snapshot.certificate

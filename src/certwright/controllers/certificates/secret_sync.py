@@ -1,15 +1,15 @@
-"""Keep the target Secret in sync with the spec while no certificate is issued: labels, annotations, output
-formats, key stores, `ca.crt`, owner.
+"""Keep the target Secret in sync with the spec between issuances: labels, annotations, output formats, key
+stores, `ca.crt`, owner.
 
 Wakes on:  Certificate; its Secret; Secrets with passwords of key stores
 Reads:     snapshot
-Writes:    target Secret; Certificate.status.conditions[Issuing] = False while that is impossible
+Writes:    target Secret; Certificate.status.conditions[Issuing] = False while a repair is impossible
 Next:      –
 
-What only we own and the spec no longer asks for is removed; what others have added stays; what the spec asks
-for and others have set is set by us as well, so that it stays when they give it up. Key and certificate are
-never touched here. If another manager keeps reverting what we write, we repeat it at growing intervals, and
-name the manager.
+A part that only we own and the spec no longer demands is removed. A part that others have added stays. A part
+that the spec demands and others have set is set by us as well, so that it stays when they give it up. Key and
+certificate are never touched. If another manager keeps reverting our writes, they are repeated at growing
+intervals, and a condition names the manager.
 
 Source: cert-manager `internal/controller/certificates/policies/checks.go` (the chain after an issuance).
 """
@@ -78,8 +78,8 @@ class _Judged(NamedTuple):
 
 @dataclass(slots=True)
 class _Repairs:
-    """How often a Secret was repaired for one generation of one revision; in memory only, so that a restart
-    allows a few more tries and no more."""
+    """How often a Secret was repaired for one generation of one revision. Kept in memory only: a restart
+    allows a few more tries."""
 
     of: tuple[int, int]
     last: datetime
@@ -255,8 +255,8 @@ def differences(secret: Secret, content: Content) -> Parts:
 
 
 async def _keystores(snapshot: Snapshot, secret: Secret, pair: Pair, effects: Effects) -> dict[str, bytes]:
-    """The files of the key stores: existing ones as far as they are as desired, else new ones. Those whose
-    password is missing stay as they are."""
+    """Key store files: files that match the spec are kept, the others are rebuilt. Files whose password is
+    missing are kept."""
     namespace = secret.metadata.namespace
     desired = keystores.desired(snapshot.certificate.spec, snapshot.passwords)
     kept, to_make = [*desired.missing], []
@@ -284,7 +284,8 @@ def _issuer_notes(snapshot: Snapshot, secret: Secret) -> dict[str, str]:
 
 
 def _record_conflict(repairs: _Repairs, snapshot: Snapshot, secret: Secret, differing: Parts) -> bool:
-    """Have `decide` report in another round which manager changes what; return whether that is new."""
+    """Have `decide` report, in the next round, which manager changes what; return whether the report is
+    new."""
     if repairs.problem is not None and repairs.problem.reason == target.REFUSED:
         return False
     who = " and ".join(f'"{name}"' for name in others_that_set(secret, differing)) or "another program"

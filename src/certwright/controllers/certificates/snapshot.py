@@ -1,4 +1,4 @@
-"""Snapshot of one Certificate and the objects around it: all that the rules and steps may read.
+"""Snapshot of one Certificate and its related objects: all that the rules and steps may read.
 
 Frozen, so that every rule sees the same state.
 """
@@ -41,17 +41,16 @@ class Plan(NamedTuple):
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True, dict=True, eq=False):
-    """One Certificate and what belongs to it.
+    """One Certificate and its related objects.
 
-    `requests` and `next_keys` are those that the Certificate owns (by UID), `named_key` is the Secret that
-    `status.nextPrivateKeySecretName` names, regardless of its owner; `rivals` are other Certificates with the
-    same `secretName`. `issuer` is the one of ours that the spec names, `signer` the one that signed: perhaps
-    a member of a set; `authority` is the CA that the issuer signs with now, and those above it as far as
-    they are known; empty where that is not for us to know. `passwords`
-    are the Secrets that passwords of key stores come from, by name, as far as they exist. `is_fresh`: this
-    pass has written the Certificate itself, so that it cannot be stale. `suffix`: random letters for the name
-    of a next-key Secret. `judged`: the verdicts of the rules about this very snapshot so far; `plans`: its
-    plan of renewal, once it is known.
+    `requests` and `next_keys`: the CertificateRequests and next-key Secrets that the Certificate owns (by
+    UID). `named_key`: the Secret named by `status.nextPrivateKeySecretName`, whatever its owner. `rivals`:
+    other Certificates with the same `secretName`. `issuer`: the issuer of our group that the spec names;
+    `signer`: the issuer that signed, perhaps a member of a set. `authority`: the CA that the issuer signs
+    with now, then the known CAs above it; empty if unknown. `passwords`: the existing Secrets with passwords
+    of key stores, by name. `is_fresh`: this pass has written the Certificate, so it cannot be stale.
+    `suffix`: random letters for the name of a next-key Secret. `judged`: the verdicts of rules about this
+    snapshot so far; `plans`: its plan of renewal, once computed.
     """
 
     certificate: Certificate
@@ -88,8 +87,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, dict=True, eq=False):
         return next_revision(self.certificate)
 
     def requests_of(self, revision: int) -> list[CertificateRequest]:
-        """Our requests of that revision, oldest first; more than one only if another client has created
-        some."""
+        """Our requests of that revision, oldest first; several only if another client has created some."""
         requests = [request for request in self.requests if revision_of(request) == revision]
         return sorted(
             requests,
@@ -98,7 +96,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, dict=True, eq=False):
 
     @lazy_attribute
     def current_request(self) -> CertificateRequest | None:
-        """The request that gave the certificate in the Secret, if it still exists."""
+        """The request whose certificate is in the Secret, if the request still exists."""
         revision = self.certificate.status.revision
         requests = self.requests_of(revision) if revision else []
         return requests[-1] if requests else None

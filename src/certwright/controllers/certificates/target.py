@@ -1,7 +1,7 @@
 """The desired content of the target Secret, and the configuration that is applied to bring it there.
 
-What others have added (further keys, labels, annotations, the type) stays as it is: server-side apply removes
-only what we have set ourselves and want no longer.
+Parts that others have added (further keys, labels, annotations, the type) stay: server-side apply removes
+only parts that we have set and no longer apply.
 
 Source: cert-manager `pkg/controller/certificates/issuing/internal/secret.go`; cert-manager documentation,
 "Annotations reference".
@@ -46,8 +46,8 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """Our part of a Secret. What a user has `asked` for stays when other managers give it up, so that we must
-    have set it ourselves, even where it is as desired already."""
+    """Our part of a Secret. A part that a user has `asked` for must stay when other managers give it up, so
+    we set it too, even where its value is right already."""
 
     data: Mapping[str, bytes] = field(repr=False)
     labels: Mapping[str, str]
@@ -84,7 +84,7 @@ def holds(snapshot: Snapshot, request: CertificateRequest) -> bool:
 
 
 def needed(content: Content, stored: Secret) -> list[str]:
-    """The parts that were not stored and without which `holds` is never true."""
+    """The parts that the server did not store and without which `holds` is never true."""
     data = (names.TLS_CERT_KEY, names.TLS_PRIVATE_KEY_KEY, names.CA_CERT_KEY)
     parts = [name for name in data if name in content.data and stored.data.get(name) != content.data[name]]
     key = names.CERTIFICATE_NAME
@@ -112,8 +112,8 @@ def desired_content(
     keystores: Mapping[str, bytes],
     owner: OwnerReference | None,
 ) -> Content:
-    """Our part of the Secret around this pair. `facts` are those of its certificate, `issuer` the annotations
-    that name its signer and its Certificate."""
+    """Our part of the Secret for this pair. `facts`: of its certificate; `issuer`: the annotations that name
+    its signer and its Certificate."""
     template = certificate.spec.secret_template or _NO_TEMPLATE
     ca = {names.CA_CERT_KEY: pair.ca_pem} if pair.ca_pem else {}
     formats = output_formats(certificate, pair)
@@ -155,10 +155,10 @@ def output_formats(certificate: Certificate, pair: Pair) -> dict[str, bytes]:
 
 
 def configuration(certificate: Certificate, secret: Secret | None, content: Content) -> dict[str, Any]:
-    """The configuration to apply: to `secret` as it was seen, or to none.
+    """The configuration to apply to `secret`; None: to a new Secret.
 
-    With its UID and version, the apply is refused (`Conflict`) where the Secret has changed since. The type
-    of a Secret never changes, so that an existing one keeps its own.
+    The configuration contains the Secret's UID and version, so the apply is refused (`Conflict`) if the
+    Secret has changed since then. An existing Secret keeps its type, which cannot change.
     """
     meta: dict[str, Any] = {
         "name": certificate.spec.secret_name,
@@ -175,7 +175,7 @@ def configuration(certificate: Certificate, secret: Secret | None, content: Cont
 
 
 def issuer_annotations(certificate: Certificate) -> dict[str, str]:
-    """Which Certificate, and which issuer."""
+    """The annotations that name the Certificate and the issuer."""
     issuer = certificate.spec.issuer_ref
     return {
         names.CERTIFICATE_NAME: certificate.metadata.name,
@@ -223,11 +223,10 @@ _ANOTHERS = (rules.issuer_is_another, rules.certificate_is_another)
 
 
 def at_issuance(snapshot: Snapshot, issued_ca: bytes) -> bytes:
-    """The bytes of `ca.crt` once a certificate is stored for which the issuer returned the CA `issued_ca`;
-    empty: no such entry.
+    """The bytes of `ca.crt` for a new certificate with which the issuer returned the CA `issued_ca`; empty:
+    no such entry.
 
-    Existing CAs of the same issuer are kept behind it as long as they are valid. Applied again to its own
-    result, it changes nothing.
+    Existing CAs of the same issuer are kept behind it until they expire. Idempotent.
     """
     known_ca = _stored_ca(snapshot)
     if not issued_ca or not known_ca or known_ca == issued_ca or not _is_of_same_issuer(snapshot):
@@ -238,10 +237,10 @@ def at_issuance(snapshot: Snapshot, issued_ca: bytes) -> bytes:
 
 
 def in_rest(snapshot: Snapshot) -> bytes:
-    """The bytes of `ca.crt` as long as nothing is issued; empty: no such entry.
+    """The bytes of `ca.crt` between issuances; empty: no such entry.
 
-    They are the existing ones, and behind them the CA that the issuer signs with by now, so that new
-    certificates of others are trusted before this one is renewed.
+    The issuer's current CA is appended to the existing CAs, so that new certificates of others are trusted
+    before this certificate is renewed.
     """
     known_ca = _stored_ca(snapshot)
     if not known_ca or not snapshot.authority or not _is_of_same_issuer(snapshot):

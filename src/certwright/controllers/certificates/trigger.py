@@ -37,10 +37,11 @@ HoldOf = Callable[[Certificate, datetime], Hold | None]
 
 
 class Trigger:
-    """The step that starts an issuance; one that a client has started (`Issuing=True`) goes on whatever the
-    rules say.
+    """The step that starts an issuance. An issuance that a client has started (`Issuing=True`) continues,
+    whatever the rules say.
 
-    `hold_of` says last whether the issuer may be asked; it enqueues a Certificate that waits for its issuer.
+    `hold_of` is asked last: whether the issuer may be called; it enqueues a Certificate that waits for its
+    issuer.
     """
 
     def __init__(self, limits: BackoffLimits, hold_of: HoldOf = lambda _certificate, _now: None) -> None:
