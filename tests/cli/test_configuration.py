@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import click
@@ -15,7 +18,7 @@ from click.testing import CliRunner, Result
 
 from certwright.cli.configuration import COMMANDS, Files, camel_case, keys_of, schema_of
 from certwright.cli.main import program
-from cli.calls import AT_WORK, Process, Start, issue_quickstart, serve
+from cli.calls import AT_WORK, Process, Start, issue_quickstart, running_server, serve
 from support.waiting import until_so
 
 HEAD = "apiVersion: certwright.io/v1alpha1\nkind: Configuration\n"
@@ -255,6 +258,30 @@ class Lines:
             assert line, self._process.rest()
             if "SIGHUP: " in line:
                 return line.partition("SIGHUP: ")[2].removesuffix('"}')
+
+
+@pytest.mark.parametrize("command", ["serve", "controllers"])
+def test_a_signal_before_the_program_can_reload_waits_until_it_can(command: str, tmp_path: Path) -> None:
+    with running_server(tmp_path) as kubeconfig:
+        words = {
+            "serve": ("--listen", "127.0.0.1:0", "--data-dir", str(tmp_path / "early")),
+            "controllers": ("--kubeconfig", str(kubeconfig), "--controllers", "issuers"),
+        }
+        with subprocess.Popen(
+            [sys.executable, "-m", "certwright", command, *words[command], "--log-level", "warning"],
+            stderr=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            text=True,
+        ) as process:
+            assert process.stderr is not None
+            # SIGHUP is the first bit.
+            mask = re.compile(r"(?m)^SigBlk:\s*[0-9a-f]*[13579bdf]$")
+            until_so(lambda: mask.search(Path(f"/proc/{process.pid}/status").read_text()) is not None)
+            process.send_signal(signal.SIGHUP)
+            reloads = (line for line in process.stderr if "SIGHUP: re" in line)
+            assert next(reloads, None) is not None, process.wait()
+            process.send_signal(signal.SIGTERM)
+            assert process.wait() == 0
 
 
 def test_a_reload_applies_what_can_change_and_a_broken_file_changes_nothing(

@@ -119,6 +119,8 @@ class Stop:
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._signalled, number)
         loop.add_signal_handler(signal.SIGHUP, self._reloads.set)
+        # Signals that came while the program was loaded are handled now, and reload when it has started.
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGHUP,))
 
     def ready(self, status: str) -> None:
         """Notify the service manager of the start; `status` is a sentence for `systemctl status`."""

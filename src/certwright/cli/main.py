@@ -10,6 +10,7 @@ import errno
 import importlib
 import itertools
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Iterable, Sequence
@@ -125,6 +126,8 @@ _PLACES = {
     "version": ("about", "version"),
 }
 """Module and function of the commands that are not `command` in the module of their name."""
+# They unblock SIGHUP, which `__main__` has blocked, when they have its handler.
+_RELOADING = ("serve", "controllers")
 # Errors of a write that do not name the file.
 _IS_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _INTERRUPTED = 130  # 128 + SIGINT, as a shell reports it
@@ -161,6 +164,8 @@ class Program(click.Group):
         """Import the command's module; None for an unknown name."""
         if cmd_name not in _SHORT:
             return None
+        if cmd_name not in _RELOADING:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGHUP,))
         module, function = _PLACES.get(cmd_name, (cmd_name, "command"))
         command: click.Command = getattr(
             importlib.import_module(f"certwright.cli.commands.{module}"), function

@@ -235,8 +235,7 @@ def process_of(data_dir: Path) -> int | None:
 
 
 def signal(values: dict[str, Any]) -> None:
-    """Have a running certwright read its files again, without systemd. Only for one that answers: before
-    that, the signal would end it."""
+    """Have a running certwright read its files again, without systemd."""
     pid = process_of(Path(values.get("data_dir", SERVICE_DATA_DIR)))
     if pid is not None:
         with suppress(ProcessLookupError):
