@@ -162,7 +162,7 @@ class Caches:
         )
 
     def add(self, informers: Iterable[Informer[Any]]) -> None:
-        """Run these informers together with the others; call it before `start`."""
+        """Run these informers together with the others; must be called before `start`."""
         self._others += informers
 
     def start(self, tasks: TaskSet) -> None:
@@ -190,7 +190,7 @@ class Caches:
         return all(informer.synced.is_set() for informer in self._all())
 
     def requests_of(self, owner: str) -> list[CertificateRequest]:
-        """The requests that a Certificate of that name owns; whether it is the one of now, see their UIDs."""
+        """The requests owned by a Certificate of that name, perhaps by a deleted one: compare their UIDs."""
         return self.requests.cache.by_index(indexes.BY_OWNER, owner)
 
     def requests_for(self, issuer: str) -> list[CertificateRequest]:
@@ -203,11 +203,11 @@ class Caches:
         return informer.cache.by_index(indexes.BY_ISSUER, issuer) if informer is not None else []
 
     def orders_for(self, issuer: str) -> list[Order]:
-        """The Orders that are not final and go to that issuer (see `issuer_value`)."""
+        """The Orders for that issuer that are not final (see `issuer_value`)."""
         return self.orders.cache.by_index(indexes.BY_ISSUER, issuer)
 
     def orders_at(self, url: str) -> list[Order]:
-        """The Order that has this URL at its server."""
+        """The Orders with this URL at their server."""
         return self.orders.cache.by_index(indexes.BY_URL, url)
 
     def orders_with(self, namespace: str, spec: OrderSpec) -> list[Order]:
@@ -215,7 +215,7 @@ class Caches:
         return self.orders.cache.by_index(indexes.BY_NAMES, indexes.names_of(namespace, spec))
 
     def challenges_for(self, issuer: str) -> list[Challenge]:
-        """The Challenges that are not final and go to that issuer (see `issuer_value`)."""
+        """The Challenges for that issuer that are not final (see `issuer_value`)."""
         return self.challenges.cache.by_index(indexes.BY_ISSUER, issuer)
 
     def orders_of(self, request: ObjectMeta) -> list[Order]:
@@ -249,7 +249,7 @@ class Caches:
         return bool(self.certificates.cache.note(certificate) & 1)
 
     def certificates_from(self, issuer: str) -> list[Certificate]:
-        """The Certificates whose issuer is that one of ours (see `issuer_value`)."""
+        """The Certificates of that issuer of our group (see `issuer_value`)."""
         return self.certificates.cache.by_index(indexes.BY_ISSUER, issuer)
 
     def certificates_of(self, owner: ObjectMeta) -> list[Certificate]:
@@ -279,7 +279,7 @@ class Caches:
 
     def strip_key(self, secret: Secret, public_key_der: bytes) -> bool:
         """Strip the private key of the cached Secret, unless an issuer needs it; return whether it is
-        stripped. `public_key_der` is that of the key."""
+        stripped. `public_key_der`: the public half of the key."""
         return self._is_only_served(secret) and self.secrets.strip_key(secret, public_key_der)
 
     def strip_request(self, request: CertificateRequest) -> None:
@@ -297,7 +297,7 @@ class Caches:
                 await self._complete(request)
 
     async def find_certificate(self, key: ObjectKey) -> Certificate | None:
-        """The Certificate of that name, another replica's too. Raises what a GET raises."""
+        """The Certificate of that name, even if it is another replica's. Raises what a GET raises."""
         informer = self.certificates
         cached = informer.cache.get(key)
         if cached is not None or not isinstance(informer, PartialInformer) or key not in informer.others:
@@ -327,7 +327,7 @@ class Caches:
                 informer.discard_value(target, key)
 
     def is_others_request(self, key: ObjectKey) -> bool:
-        """Whether there is a request of that name, which is another replica's."""
+        """Whether another replica has a request of that name."""
         return isinstance(self.requests, PartialInformer) and key in self.requests.others
 
     async def _complete(self, request: CertificateRequest) -> None:
@@ -353,8 +353,9 @@ class Caches:
         return not self.cluster_issuers.cache.has(indexes.BY_REFERENCE, secret_value("", meta.name))
 
     def _is_settled(self, request: CertificateRequest) -> bool:
-        """Whether its Certificate has the certificate that it was answered with. Before all Certificates are
-        cached, requests answered before this process began count as settled, because most are."""
+        """Whether the request's Certificate has the certificate that answered the request. Before all
+        Certificates are cached, requests answered before this process began count as settled, because most
+        are."""
         owner = owning_certificate(request)
         if owner is None or not is_finished(request):
             return False
@@ -410,8 +411,8 @@ def signer_of(caches: Caches, certificate: Certificate) -> IssuerReference | Non
 def recorded_signer(
     certificate: Certificate, requests: Iterable[CertificateRequest]
 ) -> IssuerReference | None:
-    """The issuer that the last signed one of these requests was sent to, of those that the Certificate owns;
-    None: unknown. The owner of a request may have written it."""
+    """The issuer to which the last signed request was sent, among the requests that the Certificate owns;
+    None: unknown. The owner of a request may have forged it."""
     uid = certificate.metadata.uid
     signed = [
         request

@@ -76,7 +76,7 @@ def _is_mere_approval(old: CertificateRequest, new: CertificateRequest) -> bool:
 
 
 def sharing(caches: Caches, certificate: Certificate | None) -> Sequence[ObjectKey]:
-    """The Certificates that have the same target Secret, itself included while it exists."""
+    """The Certificates with the same target Secret, including the Certificate itself while it exists."""
     if certificate is None:
         return ()
     target = secret_value(certificate.metadata.namespace, certificate.spec.secret_name)
@@ -149,7 +149,7 @@ def _without_breaker(issuer: Issuer | ClusterIssuer) -> Issuer | ClusterIssuer:
 
 
 def enqueue_with_secrets(secrets: Secrets, add: Add, dependents: Dependents[ObjectKey]) -> None:
-    """Enqueue the objects that have read a Secret when it changes."""
+    """Enqueue the objects that depend on a Secret when the Secret changes."""
 
     def secret_changed(secret: ObjectKey, _states: Sequence[Owned]) -> None:
         for key in dependents.of(secret):
@@ -160,7 +160,7 @@ def enqueue_with_secrets(secrets: Secrets, add: Add, dependents: Dependents[Obje
 
 
 def enqueue_with_issuer(caches: Caches, add: Add, those_of: Callable[[str], Sequence[Object]]) -> None:
-    """Enqueue the objects that wait for an issuer when it changes."""
+    """Enqueue the objects that wait for an issuer when the issuer changes."""
 
     def issuer_changed(kind: str) -> Callable[[Object | None, Object | None], None]:
         def changed(old: Object | None, new: Object | None) -> None:
@@ -192,7 +192,7 @@ def on_member_change(caches: Caches, notify: Callable[[AnySet], None]) -> None:
 
 
 def enqueue_sets(caches: Caches, add: Add, informer: Informer[Any] | None) -> None:
-    """Enqueue the sets of that informer, which exists, when they or one of their members change."""
+    """Enqueue the sets of that informer when a set or one of its members changes."""
     assert informer is not None
     kind = informer.kind.kind
 
@@ -205,7 +205,7 @@ def enqueue_sets(caches: Caches, add: Add, informer: Informer[Any] | None) -> No
 
 
 def enqueue_with_member(caches: Caches, add: Add) -> None:
-    """Enqueue the requests to a set when it changes, and when one of its members does."""
+    """Enqueue the requests to a set when the set or one of its members changes."""
 
     def enqueue(issuer_set: AnySet) -> None:
         for request in caches.requests_for(value_of(issuer_set)):
@@ -223,7 +223,8 @@ def enqueue_with_member(caches: Caches, add: Add) -> None:
 
 
 def enqueue_orders_with_member(caches: Caches, add: Add) -> None:
-    """Enqueue the open Orders of requests to a set when one of its members changes: another one may sign."""
+    """Enqueue the open Orders of requests to a set when a member of the set changes: another member may
+    sign."""
 
     def enqueue(issuer_set: AnySet) -> None:
         for request in caches.requests_for(value_of(issuer_set)):
@@ -330,7 +331,7 @@ def enqueue_challenges(caches: Caches, add: Add) -> None:
 
 
 def enqueue_refused(caches: Caches, add: Add, refused: Collection[ObjectKey]) -> None:
-    """Enqueue the refused Challenges of an Order that changes, and all of one that fails."""
+    """Enqueue the refused Challenges of a changed Order, and all Challenges of a failed Order."""
 
     def order_changed(old: Order | None, new: Order | None) -> None:
         order = new if new is not None else old

@@ -67,8 +67,8 @@ def next_key_name(certificate: str, suffix: str) -> str:
 
 
 def owners_of_next_key(secret: Secret) -> Iterable[str]:
-    """The Certificate that controls the Secret, if it contains a next private key: by its label, or without
-    that, which an admission webhook may remove, by its name and its data."""
+    """The Certificate that controls the Secret, if the Secret contains a next private key: recognised by its
+    label, or without the label, which an admission webhook may remove, by its name and data."""
     name, data = owning_certificate(secret), secret.data
     # A Secret with a certificate is a target, which the Certificate may own too.
     if name is None or names.TLS_CERT_KEY in data:
@@ -160,13 +160,13 @@ def names_of(namespace: str, spec: OrderSpec) -> str:
 
 
 def issued_names(order: Order) -> Iterable[str]:
-    """The issuer and names of an Order that has its certificate."""
+    """The issuer and names of an Order with a certificate."""
     has = order.status.state == "valid" and order.status.certificate
     return (names_of(order.metadata.namespace, order.spec),) if has else ()
 
 
 def named_certificates(order: Order) -> Iterable[str]:
-    """The Certificate that an Order was made for, by its annotation."""
+    """The Certificate in an Order's annotation, for which the Order was made."""
     name = order.metadata.annotations.get(names.CERTIFICATE_NAME)
     return (owner_value(order.metadata.namespace, name),) if name else ()
 
@@ -187,8 +187,8 @@ def is_finished(request: CertificateRequest) -> bool:
 
 
 def revision_number(meta: ObjectMeta) -> int:
-    """The revision of its Certificate that a request was made for; 0 where its annotation is missing or no
-    number."""
+    """The revision of the Certificate that a request was made for; 0 if the annotation is missing or
+    invalid."""
     text = meta.annotations.get(names.CERTIFICATE_REVISION, "")
     return int(text) if text.isascii() and text.isdigit() and len(text) <= _REVISION_DIGITS else 0
 
@@ -204,7 +204,7 @@ def issued_revision(certificate: Certificate) -> int:
 
 
 def next_revision(certificate: Certificate) -> int:
-    """The revision that the issuance in progress, or the next one, has; the first is 1."""
+    """The revision of the issuance in progress, or of the next issuance; the first is 1."""
     return issued_revision(certificate) + 1
 
 

@@ -24,7 +24,7 @@ def issuer_value(kind: str, namespace: str, name: str) -> str:
 
 def members_of(issuer_set: AnySet) -> tuple[IssuerReference, ...]:
     """The members that may sign: Issuers of the set's own namespace and ClusterIssuers; of a ClusterIssuerSet
-    ClusterIssuers only. Admission rejects others; they are left out here, in case it did not run."""
+    only ClusterIssuers. Others are left out, in case admission, which rejects them, did not run."""
     kinds = (
         (ISSUERS.kind, CLUSTER_ISSUERS.kind) if isinstance(issuer_set, IssuerSet) else (CLUSTER_ISSUERS.kind,)
     )
@@ -34,8 +34,8 @@ def members_of(issuer_set: AnySet) -> tuple[IssuerReference, ...]:
 
 
 class IssuerSets:
-    """Follows the sets of one namespace or of all; with a namespace there are no ClusterIssuerSets. A server
-    that does not serve these kinds has no sets."""
+    """Follows the sets of one namespace (then without ClusterIssuerSets) or of all. A server that does not
+    serve these kinds has no sets."""
 
     def __init__(self, client: Client, clock: Clock, *, namespace: str) -> None:
         self.namespaced: Informer[IssuerSet] = Informer(
@@ -71,13 +71,13 @@ class IssuerSets:
         return (self.namespaced,) if self.cluster is None else (self.namespaced, self.cluster)
 
     def find(self, reference: IssuerReference, namespace: str) -> AnySet | None:
-        """The set that an object of `namespace` refers to; None where it does not exist."""
+        """The set that an object of `namespace` refers to; None if it does not exist."""
         if reference.kind == ISSUER_SETS.kind:
             return self.namespaced.cache.get(ObjectKey(namespace, reference.name))
         return self.cluster.cache.get(ObjectKey("", reference.name)) if self.cluster is not None else None
 
     def has_member(self, reference: IssuerReference, namespace: str, member: IssuerReference) -> bool:
-        """Whether that set exists and has that member."""
+        """Whether the set exists and has the member."""
         issuer_set = self.find(reference, namespace)
         return issuer_set is not None and any(member.same_issuer(other) for other in members_of(issuer_set))
 

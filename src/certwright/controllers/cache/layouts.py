@@ -1,7 +1,7 @@
-"""Packed layouts of the objects that are cached in large numbers: lossless, except for what `transforms.py`
+"""Packed layouts of objects that are cached in large numbers: lossless, except for what `transforms.py`
 strips.
 
-PEM is base64, which hides common substrings from deflate; so the decoded bytes are packed.
+PEM is base64, which hides common substrings from the compressor, so the decoded bytes are packed.
 """
 
 from __future__ import annotations
@@ -45,10 +45,7 @@ def never(_: object) -> bool:
 
 
 def short(text: bytes) -> bytes:
-    """PEM as the bytes that it encodes; anything else unchanged.
-
-    A placeholder stays a placeholder.
-    """
+    """The bytes that a PEM text encodes; any other text, or a placeholder, unchanged."""
     match text:
         case WithheldKey():
             return _KEY + text

@@ -1,13 +1,14 @@
-"""The cache of the Secrets that the controllers work with: little memory, however many others exist.
+"""The cache of the Secrets that the controllers work with. Its memory does not depend on the number of
+others.
 
-Secrets with the label `controller.cert-manager.io/fao` are cached in full. Of the others, the cache keeps
-only those that an object here refers to, and of these only what was read of them: one live GET for each
-change, shared by all callers. Of the rest it keeps a hash of the name. Idle Secrets may be cached without
-their private key (`transforms.py`).
+Secrets with the label `controller.cert-manager.io/fao` are cached in full. Of Secrets without the label, the
+cache has those that an object here refers to, and of each the result of one live GET for each change, shared
+by all callers. Of all others it has a hash of the name. Idle Secrets may be cached without their private key
+(`transforms.py`).
 
 A Secret that gains or loses the label appears as deleted in one watch and as new in the other, in any order.
-What neither copy can confirm is read from the API server: so a Secret that exists is never reported missing
-because it has moved.
+If neither copy can confirm its state, it is read from the API server: a Secret that has moved between the
+copies is never reported missing.
 
 Source: cert-manager `design/20221205-memory-management.md`, feature gate `SecretsFilteredCaching`.
 """
@@ -64,8 +65,8 @@ _REMEMBERED: Final = 1024
 
 
 class _Known(NamedTuple):
-    """What the two copies know about a name: the revisions in them, when it left either of them, and the same
-    of what is another replica's."""
+    """The state of a name in the two copies: its revisions, when it left either copy, and whether another
+    replica has it."""
 
     full: int | None
     bare: int | None
@@ -74,7 +75,7 @@ class _Known(NamedTuple):
 
 
 class _LiveGet(msgspec.Struct, frozen=True):
-    """A live GET in progress, and what was known when it began."""
+    """A live GET in progress, and the state of the copies when it began."""
 
     known: _Known
     answer: asyncio.Future[Secret | None]
@@ -83,11 +84,11 @@ class _LiveGet(msgspec.Struct, frozen=True):
 class Secrets:
     """Reads Secrets of one namespace or of all, and notifies handlers of changes.
 
-    `owner_of` gives the index values under which `next_keys_of` finds a Secret. `is_filtered` False caches
-    all of them in full. For a Secret without the label, events are delivered and a read is remembered only if
-    a Certificate controls it or one of the `add_use` functions reports that it is in use; a caller MUST have
-    made that true before it reads one. The same holds for labelled ones that `keep` rejects (None: there are
-    none): they are cached in full once read.
+    `owner_of` returns the index values under which `next_keys_of` finds a Secret. `is_filtered` False caches
+    all Secrets in full. For a Secret without the label, events are delivered and a read is cached only if a
+    Certificate controls the Secret or one of the `add_use` functions reports that it is in use; a caller MUST
+    ensure this before it reads the Secret. The same holds for labelled Secrets that `keep` rejects (`keep`
+    None: it rejects none), which are cached in full once read.
     """
 
     def __init__(
@@ -153,8 +154,8 @@ class Secrets:
             handler(secret.metadata.key, (secret,))
 
     async def next_keys_of(self, owner: str) -> list[Secret]:
-        """The Secrets with that index value, also those that have lost the label: they are read live, once
-        for each change. Raises what a GET raises."""
+        """The Secrets with that index value, including Secrets that have lost the label, which are read live,
+        once for each change. Raises what a GET raises."""
         found = self._full.cache.by_index(_OWNER, owner)
         if self._bare is None:
             return found
@@ -170,7 +171,7 @@ class Secrets:
             self._notify(secret.metadata.key, (secret,))
 
     def forget(self, secret: Secret) -> None:
-        """Record that we have deleted `secret`, in this state, and that it is gone (no finalizers)."""
+        """Record that we have deleted `secret` in this state, without finalizers."""
         key = secret.metadata.key
         self._full.forget(secret)
         if self._bare is None:
@@ -181,8 +182,8 @@ class Secrets:
             self._bare.others.discard(key)
 
     async def restore_label(self, secret: Secret) -> bool:
-        """Restore the label on a Secret that we have made; return whether it lacked it, and has it now. Tried
-        once for each revision, because a webhook may remove it."""
+        """Restore the label of a Secret that we have made; return whether the label was missing, and is
+        restored. Tried once for each revision, because a webhook may remove the label."""
         meta = secret.metadata
         if meta.labels.get(names.FAO_LABEL) == _LABELLED:
             return False
@@ -213,8 +214,8 @@ class Secrets:
         return bare is not secret
 
     async def get(self, key: ObjectKey) -> Secret | None:
-        """The Secret in full, None where it does not exist. Read live where its private key is stripped.
-        Raises what a GET raises."""
+        """The Secret in full; None if it does not exist. Read live if its private key is stripped from the
+        cache. Raises what a GET raises."""
         secret = await self.peek(key)
         if secret is None or is_complete(secret):
             return secret
@@ -225,11 +226,11 @@ class Secrets:
         return answer
 
     async def peek(self, key: ObjectKey) -> Secret | None:
-        """The Secret, maybe without its private key; None where it does not exist.
+        """The Secret, perhaps without its private key; None if it does not exist.
 
-        In both copies: read live, because one of them is stale. Only without the label: read live, once for
-        each change. Only with it: from the copy. In neither: it does not exist, unless it has just left one
-        of them. Raises what a GET raises.
+        In both copies: read live, because one copy is stale. Only in the unlabelled copy: read live, once for
+        each change. Only in the labelled copy: from the copy. In neither: the Secret does not exist, unless
+        it has just left one of them. Raises what a GET raises.
         """
         answer = None
         for _ in range(_MAX_READS):
@@ -335,7 +336,7 @@ class Secrets:
         return is_news
 
     def _settle_absence(self, key: ObjectKey, known: _Known) -> None:
-        """A Secret that was expected is missing: it was deleted, and its watch event may have arrived."""
+        """Record that an expected Secret is missing: it was deleted, and its watch event may have arrived."""
         if known.full is not None or known.bare is not None or self._known(key) != known:
             return
         for copy in self.informers:

@@ -1,7 +1,7 @@
-"""Filters by shard: which Certificate an object belongs to, read from its bytes without decoding it in full.
+"""Filters by shard: which Certificate an object belongs to, read from its bytes without decoding all of it.
 
-Replicas that share the work (`shards.py`) need not cache each other's objects. An object that cannot be read
-is kept, because its decoder reports the error.
+Replicas that share the work (`shards.py`) need not cache each other's objects. An object that cannot be
+parsed is kept, because its decoder reports the error.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ _certificate: msgspec.json.Decoder[_Certificate] = json_decoder(_Certificate)
 
 
 def owning_certificate(obj: Owned) -> str | None:
-    """The name of the Certificate that controls the object, if one does."""
+    """The name of the Certificate that controls the object; None without one."""
     owner = controller_of(obj.metadata)
     if owner is None or owner.kind != CERTIFICATES.kind or owner.api_version != CERTIFICATES.api_version:
         return None
@@ -80,8 +80,8 @@ def is_owned_by_certificate(raw: msgspec.Raw) -> bool:
 
 
 def owning_request(order: Order) -> ObjectKey | None:
-    """The key of the CertificateRequest that controls the Order; None for the Order of another owner, e.g. of
-    a CertificateSigningRequest, which may have the same name."""
+    """The key of the CertificateRequest that controls the Order; None if another kind does, e.g. a
+    CertificateSigningRequest, which may have the same name."""
     owner = controller_of(order.metadata)
     if owner is None or owner.kind != CERTIFICATE_REQUESTS.kind:
         return None
@@ -95,9 +95,9 @@ def target_of(raw: msgspec.Raw) -> str:
 
 
 def keep_certificates(mine: Mine, targeting: Callable[[str], Sequence[ObjectKey]]) -> Keep:
-    """Those that are `mine`, those of an Ingress or the like that is, those with the same target Secret as
-    one that is (`targeting` lists the Certificates of a target Secret), and those whose last attempt failed,
-    because they show the state of their issuers."""
+    """Keep Certificates that are `mine`, Certificates of an Ingress or the like that is `mine`, Certificates
+    that share a target Secret with one of mine (`targeting` lists the Certificates of a target Secret), and
+    Certificates whose last attempt failed, because they show the state of their issuers."""
 
     def keep(raw: msgspec.Raw) -> bool:
         certificate = decoded_or_none(_certificate, raw)
@@ -112,7 +112,8 @@ def keep_certificates(mine: Mine, targeting: Callable[[str], Sequence[ObjectKey]
 
 
 def keep_requests(mine: Mine) -> Keep:
-    """Those of Certificates that are `mine`; of those without a Certificate, those whose own name is."""
+    """Keep the requests of Certificates that are `mine`, and requests without a Certificate whose own key
+    is."""
 
     def keep(raw: msgspec.Raw) -> bool:
         request = decoded_or_none(_owned, raw)
@@ -122,7 +123,7 @@ def keep_requests(mine: Mine) -> Keep:
 
 
 def keep_secrets(mine: Mine) -> Keep:
-    """Those that were made for a Certificate that is `mine`, and those that were made for none."""
+    """Keep the Secrets of Certificates that are `mine`, and Secrets of no Certificate."""
 
     def keep(raw: msgspec.Raw) -> bool:
         secret = decoded_or_none(_owned, raw)

@@ -1,7 +1,7 @@
-"""Shard membership: which keys belong to a replica, where several share the work.
+"""Shard membership: which keys belong to a replica, if several replicas share the work.
 
-What belongs to a Certificate goes with it: its requests, their Orders, their Challenges. So one replica
-handles a whole issuance, and no part of it waits for another replica.
+The objects of a Certificate belong to its shard: its requests, their Orders, their Challenges. So one replica
+handles a whole issuance without waiting for another replica.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Shards(msgspec.Struct, frozen=True):
     count: int
 
     def __call__(self, key: ObjectKey) -> bool:
-        """Whether the object of that name belongs to one of them."""
+        """Whether the object of that name belongs to one of the shards."""
         return shard_of(key, self.count) in self.numbers
 
 
@@ -80,7 +80,7 @@ class Sharing(msgspec.Struct, frozen=True):
     everyone: tuple[str, ...]
 
     def share_of(self, order: ObjectKey) -> str | None:
-        """The shard of this replica that the Order belongs to; None: it is another replica's."""
+        """The shard of this replica that the Order belongs to; None: the Order is another replica's."""
         return next((name for name, is_in in self.own.items() if is_in(order)), None)
 
 

@@ -1,9 +1,9 @@
 """Cache transforms: strip private keys and issued certificates from idle objects.
 
-Of an idle Secret, readers need its certificate, and of its private key only the public half, which is in the
-certificate. Of a finished request, they need the spec, and whether its certificate is the one in the Secret.
-The placeholders are types that no encoder takes: code that knows them can read them, and none can write them.
-A caller that needs the bytes reads the whole object from the API server.
+Of an idle Secret, readers need the certificate, and of the private key only the public half, which the
+certificate contains. Of a finished request, they need the spec, and whether its certificate is the Secret's.
+The placeholders are types that no encoder accepts, so they cannot be written by mistake. A caller that needs
+the bytes reads the whole object from the API server.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class NeedsFullSecret(Exception):
 
 
 class WithheldKey(bytes):
-    """Placeholder for the private key (PEM, PKCS#1, PKCS#8 or SEC 1) that belongs to the first certificate in
-    `chain_pem`. Its own bytes are the `encoding_of` that key."""
+    """Placeholder for the private key (PEM, PKCS#1, PKCS#8 or SEC 1) of the first certificate in `chain_pem`.
+    Its own bytes are the key's `encoding_of`."""
 
     chain_pem: bytes
 
@@ -48,20 +48,18 @@ class WithheldKey(bytes):
 
 
 class WithheldCertificate(bytes):
-    """Placeholder for an issuer's answer: the SHA-256 of what is stored of it."""
+    """Placeholder for an issuer's answer: the SHA-256 of the stored text."""
 
     @classmethod
     def of(cls, chain_pem: bytes) -> WithheldCertificate:
-        """For that text, which is `rewritten`."""
+        """The placeholder for a text that is `rewritten`."""
         return cls(sha256(chain_pem).digest())
 
 
 class UnsignedRequest(bytes):
-    """A PEM signing request with zeros for a signature; everything else is as in the signed one. `der` is the
-    same.
+    """A PEM signing request whose signature is replaced by zeros; `der` has the same content.
 
-    `key_digest` is the SHA-256 of its SubjectPublicKeyInfo where another key stands in its place; otherwise
-    empty.
+    `key_digest`: the SHA-256 of the SubjectPublicKeyInfo if another key stands in its place; otherwise empty.
     """
 
     der: bytes
@@ -69,7 +67,7 @@ class UnsignedRequest(bytes):
 
     @classmethod
     def of(cls, der: bytes, key_digest: bytes = b"") -> UnsignedRequest:
-        """That request, with that digest."""
+        """The request with this digest of its key."""
         made = cls(pem.join(((_REQUEST, der),)))
         made.der, made.key_digest = der, key_digest
         return made
@@ -99,7 +97,7 @@ def is_complete(obj: Secret | CertificateRequest) -> bool:
 
 
 def same_certificate(asked: CertificateRequest, chain_pem: bytes | None) -> bool:
-    """Whether that PEM text is what is stored of the answer to a request."""
+    """Whether the PEM text equals the stored answer to a request."""
     current = asked.status.certificate
     if isinstance(current, WithheldCertificate):
         return chain_pem is not None and current == WithheldCertificate.of(chain_pem)
@@ -123,7 +121,7 @@ def without_key(secret: Secret, *, public_key_der: bytes = b"") -> Secret:
 
 
 def without_answer(request: CertificateRequest) -> CertificateRequest:
-    """The request without its certificate and its signature, if it was answered with a certificate; otherwise
+    """The request without its certificate and signature, if a certificate has answered it; otherwise
     unchanged."""
     status = request.status
     ready = conditions.find(status.conditions, reasons.READY)
@@ -167,13 +165,13 @@ def _unsigned(text: bytes) -> UnsignedRequest | None:
 
 
 def _first(text: bytes, label: bytes) -> bytes:
-    """The bytes that the first block of a PEM text encodes; empty where it has another label."""
+    """The decoded bytes of the first block of a PEM text; empty if the block has another label."""
     blocks = pem.blocks(text)
     return blocks[0][1] if blocks and blocks[0][0] == label else b""
 
 
 def _blank_key(public_key_der: bytes) -> bytes:
-    """A fixed RSA key of that length, in place of one that takes much memory; empty for other key types."""
+    """A fixed RSA key of that length, in place of a key that takes much memory; empty for other types."""
     if len(public_key_der) < _MUCH:
         return b""
     try:
