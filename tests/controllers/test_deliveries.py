@@ -10,7 +10,7 @@ import re
 import stat
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ import msgspec
 import pytest
 
 from certwright.controllers import wiring
+from certwright.controllers.deliveries.outputs import make_files, read_source
 from certwright.controllers.deliveries.permissions import DeliveryOptions, Root
 from certwright.controllers.deliveries.reconcile import DeliveryReconciler
 from certwright.kit.tls_scan import TlsAddress
@@ -168,6 +169,15 @@ async def test_all_formats(tmp_path: Path) -> None:
                 await world.settle()
                 await asyncio.sleep(0.01)
         assert [(folder / name).read_bytes() for name in stores] == before
+        # One that this process may not read, because it has another owner, is known by its digest.
+        digests = []
+        for word in ("changeit", "changeit", "another"):
+            source = read_source(secret, dict.fromkeys(stores, word))
+            files = make_files(outputs, source, lambda _name: None, datetime.now(UTC))
+            assert all(files[name].content not in before for name in stores)
+            digests.append([files[name].digest for name in stores])
+        assert digests[0] == digests[1]
+        assert len({digest for named in digests[1:] for digest in named}) == 4
 
 
 @pytest.mark.parametrize(

@@ -136,6 +136,9 @@ from certwright.kit.versioned_files import File, replace_files
 files = {
     "crt": File(content=b"crt", is_private=False),
     "key": File(content=sys.argv[2].encode(), is_private=True, mode=0o600, uid=1, gid=1),
+    "p12": File(
+        content=os.urandom(8), is_private=True, mode=0o600, uid=1, gid=1, origin=sys.argv[2].encode()
+    ),
 }
 print(*replace_files(os.open(sys.argv[1], os.O_RDONLY), files))
 """
@@ -158,11 +161,11 @@ def test_a_file_that_only_its_owner_may_read_is_replaced_when_it_differs(
         assert not done.stderr
         return done.stdout.strip()
 
-    assert [write("one"), write("one"), write("two"), write("two")] == ["crt key", "", "key", ""]
+    assert [write("one"), write("one"), write("two"), write("two")] == ["crt key p12", "", "key p12", ""]
     (folder / "key").write_bytes(b"own")  # by its owner, in the same place and with the same size
     assert [write("two"), write("two")] == ["key", ""]
     (folder / "..digests").unlink()
-    assert [write("two"), write("two")] == ["key", ""]
+    assert [write("two"), write("two")] == ["key p12", ""]
     os.chown(folder / "..digests", 1, 1)  # forged by others
-    assert write("two") == "key"
+    assert write("two") == "key p12"
     assert (folder / "key").stat().st_uid == 1

@@ -129,13 +129,20 @@ class Attributes(msgspec.Struct, frozen=True):
 
 class File(msgspec.Struct, frozen=True, kw_only=True):
     """One file. `is_private`: it contains or may contain a private key, and is never readable by all users.
-    `mode`, `uid` and `gid` None: as its predecessor, or 0600 (private) or 0644, and this process's user."""
+    `mode`, `uid` and `gid` None: as its predecessor, or 0600 (private) or 0644, and this process's user.
+    `origin`: what the content was made from, where each making differs, e.g. by a salt; else empty."""
 
     content: bytes
     is_private: bool
     mode: int | None = None
     uid: int | None = None
     gid: int | None = None
+    origin: bytes = b""
+
+    @property
+    def digest(self) -> str:
+        """The SHA-256 by which the file is known where it cannot be read."""
+        return sha256(self.origin or self.content).hexdigest()
 
     def attributes(self, before: Attributes | None) -> Attributes:
         """The attributes that the file gets; `before` are those of its predecessor."""
@@ -224,7 +231,7 @@ class _File(msgspec.Struct, frozen=True):
 
 
 class _Digest(msgspec.Struct, frozen=True):
-    """The SHA-256 of a file that had this stamp. The owner of the file can change it, but not its ctime."""
+    """`File.digest` of a file that had this stamp. The owner of the file can change it, but not its ctime."""
 
     stamp: tuple[int, ...]
     sha256: str
@@ -245,12 +252,14 @@ def replace_files(folder: int, files: Mapping[str, File], *, obsolete: Collectio
         after[name] = _File(file.content, file.attributes(former.attributes if former is not None else None))
     digests = _read_digests(folder) if version is not None else {}
     changed = [
-        name for name in files if not _is_same(folder, name, before[name], after[name], digests.get(name))
+        name
+        for name, file in files.items()
+        if not _is_same(folder, name, before[name], after[name], digests.get(name), file.digest)
     ]
     listed = _names(folder, version)
     if version is None or changed or listed != set(files):
         version = _write_version(folder, after)
-        _write_digests(folder, version, after)
+        _write_digests(folder, version, files)
         _link(folder, _DATA, version)
     changed += [name for name in files if name not in changed and not _is_linked(folder, name)]
     for name in files:
@@ -262,13 +271,15 @@ def replace_files(folder: int, files: Mapping[str, File], *, obsolete: Collectio
     return changed + removed
 
 
-def _is_same(folder: int, name: str, before: _File | None, after: _File, digest: _Digest | None) -> bool:
-    if before is None or before.content is not None or after.content is None:
+def _is_same(
+    folder: int, name: str, before: _File | None, after: _File, digest: _Digest | None, expected: str
+) -> bool:
+    if before is None or before.content is not None:
         return before == after
     if digest is None or before.attributes != after.attributes:
         return False
     stamp = _stamp_with_change(folder, f"{_DATA}/{name}")
-    return digest == _Digest(stamp, sha256(after.content).hexdigest())
+    return digest == _Digest(stamp, expected)
 
 
 def _stamp_with_change(folder: int, path: str) -> tuple[int, ...]:
@@ -288,11 +299,9 @@ def _read_digests(folder: int) -> dict[str, _Digest]:
         return {}
 
 
-def _write_digests(folder: int, version: str, files: Mapping[str, _File]) -> None:
+def _write_digests(folder: int, version: str, files: Mapping[str, File]) -> None:
     digests = {
-        name: _Digest(
-            _stamp_with_change(folder, f"{version}/{name}"), sha256(file.content or b"").hexdigest()
-        )
+        name: _Digest(_stamp_with_change(folder, f"{version}/{name}"), file.digest)
         for name, file in files.items()
         if not os.access(f"{version}/{name}", os.R_OK, dir_fd=folder, effective_ids=True)
     }

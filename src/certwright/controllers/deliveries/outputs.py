@@ -101,7 +101,8 @@ def make_files(
     outputs: Sequence[DeliveryOutput], source: Source, read: Read, now: datetime
 ) -> dict[str, File]:
     """The files by name. A key store that contains the same is kept, because a new one would differ in its
-    salt. Raises `Refused`. Takes some 100 ms of processor for a key store."""
+    salt; one that cannot be read is known by its `origin`. Raises `Refused`. Takes some 100 ms of processor
+    for a key store."""
     return {
         output.name: File(
             content=_content(output, source, read, now),
@@ -109,9 +110,24 @@ def make_files(
             mode=int(output.mode, 8) if output.mode else None,
             uid=user_id(output.owner) if output.owner else None,
             gid=group_id(output.group) if output.group else None,
+            origin=_origin(output, source),
         )
         for output in outputs
     }
+
+
+def _origin(output: DeliveryOutput, source: Source) -> bytes:
+    """What a key store is made from; empty for files that are the same each time."""
+    if output.format not in (Format.PKCS12, Format.JKS):
+        return b""
+    return b"\0".join(
+        (
+            output.format.encode(),
+            source.chain_pem,
+            source.key_pem,
+            source.passwords[output.name].encode(errors="replace"),
+        )
+    )
 
 
 def _content(output: DeliveryOutput, source: Source, read: Read, now: datetime) -> bytes:
