@@ -1,4 +1,4 @@
-"""The CA that an issuer signs with now, and the Certificates to enqueue when that CA changes."""
+"""The CAs that issuers sign with now, and the Certificates to enqueue when such a CA changes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Add = Callable[[ObjectKey], None]
 
 
 class _Authority(NamedTuple):
-    """The content of a CA's Secret, raw and parsed: the CA that signs first, then those above it."""
+    """The content of a CA's Secret, raw and parsed: the signing CA, then the CAs above it."""
 
     pems: tuple[bytes, bytes]
     certificates: tuple[CertificateFacts, ...]
@@ -45,7 +45,7 @@ class Authorities:
         self._known: dict[ObjectKey, _Authority] = {}
 
     async def of(self, issuer: Issuer | ClusterIssuer) -> tuple[CertificateFacts, ...]:
-        """The CA certificates of an issuer, the one that signs first. Raises what a GET of its Secret
+        """The CA certificates of an issuer; the signing CA is first. Raises what a GET of its Secret
         raises."""
         if issuer.spec.ca is None:
             return ()
@@ -53,11 +53,12 @@ class Authorities:
         return await self._read(ObjectKey(namespace, issuer.spec.ca.secret_name))
 
     def issuer_of(self, certificate: Certificate) -> Issuer | ClusterIssuer | None:
-        """The issuer of ours that the Certificate's spec names, if it exists."""
+        """The issuer of our group that the Certificate's spec names, if it exists."""
         return self._find(certificate.spec.issuer_ref, certificate)
 
     def signer_of(self, certificate: Certificate) -> Issuer | ClusterIssuer | None:
-        """As `issuer_of`; of a Certificate whose spec names a set, the member that signed it."""
+        """The issuer that signed the Certificate: as `issuer_of`, or the member of the set that its spec
+        names."""
         reference = signer_of(self._caches, certificate)
         return self._find(reference, certificate) if reference is not None else None
 
@@ -71,21 +72,21 @@ class Authorities:
         return informer.cache.get(ObjectKey("", reference.name)) if informer is not None else None
 
     async def reconcile(self, secret: ObjectKey) -> Result:
-        """Enqueue the Certificates that were judged by the former content of this Secret, if that is another
-        CA now. Raises what a GET raises."""
-        if next(self._fed_by(secret), None) is None:
+        """If this Secret contains another CA now, enqueue the Certificates that were judged by the former CA.
+        Raises what a GET raises."""
+        if next(self._issuers_signing_with(secret), None) is None:
             self._known.pop(secret, None)
         elif secret in self._known:
             await self._read(secret)
         return Result()
 
-    def on_change(self, peek: Add) -> None:
-        """From now on call `peek` for Secrets to be reconciled; and enqueue each Certificate whose issuer
-        takes its CA from another Secret, and each that has failed when its issuer changes."""
+    def on_change(self, enqueue: Add) -> None:
+        """From now on call `enqueue` for Secrets to be reconciled. Enqueue each Certificate whose issuer
+        takes its CA from another Secret, and each failed Certificate when its issuer changes."""
 
         def secret_changed(key: ObjectKey, _states: Sequence[Owned]) -> None:
             if key in self._known:
-                peek(key)
+                enqueue(key)
 
         self._caches.secrets.add_handler(secret_changed)
         self._caches.issuers.add_handler(lambda old, new: self._issuer_changed(ISSUERS.kind, old, new))
@@ -105,11 +106,11 @@ class Authorities:
             return known.certificates
         authority = self._known[key] = _Authority(pems, chain.authority(*pems))
         if known is not None:
-            for issuer in self._fed_by(key):
-                self._wake_those_from(issuer)
+            for issuer in self._issuers_signing_with(key):
+                self._enqueue_certificates_of(issuer)
         return authority.certificates
 
-    def _fed_by(self, secret: ObjectKey) -> Iterator[str]:
+    def _issuers_signing_with(self, secret: ObjectKey) -> Iterator[str]:
         for issuer in self._caches.issuers_with(secret.name):
             if issuer.metadata.namespace == secret.namespace:
                 yield issuer_value(ISSUERS.kind, secret.namespace, issuer.metadata.name)
@@ -124,13 +125,13 @@ class Authorities:
             return
         value = issuer_value(kind, new.metadata.namespace, new.metadata.name)
         if old is None or old.spec.ca != new.spec.ca:
-            self._wake_those_from(value)
+            self._enqueue_certificates_of(value)
             return
         for certificate in self._caches.certificates_from(value):
             if certificate.status.last_failure_time is not None:
                 self._wake(certificate.metadata.key)
 
-    def _wake_those_from(self, issuer: str) -> None:
+    def _enqueue_certificates_of(self, issuer: str) -> None:
         for certificate in self._caches.certificates_from(issuer):
             self._wake(certificate.metadata.key)
 

@@ -1,11 +1,11 @@
-"""When an issuance that has failed is attempted again. Pure: from what the objects say to a moment.
+"""The backoff after a failed issuance: a pure function from the state in the objects to the next attempt.
 
-The time of the exponential backoff (cert-manager design 20220118) is the earliest moment of an attempt. What
-the issuer says, and the circuit of an issuer that fails altogether, only add to it; two rules may shorten it:
-while the current certificate lives, at least three attempts fit in before its end; after its end, the table
-begins again, and no wait is longer than an eighth of its life.
+The exponential backoff (cert-manager design 20220118) is the minimum. The issuer's Retry-After and the open
+circuit breaker of its issuer lengthen the wait. Two rules may shorten it: at least three attempts are made
+before the current certificate ends; after its end the table begins again, and no wait is longer than an
+eighth of the certificate's life.
 
-docs/backoff.md explains it for users.
+docs/backoff.md explains the backoff for users.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class BackoffLimits:
     maximum: timedelta = timedelta(hours=32)
 
     def __post_init__(self) -> None:
-        """Raises `ValueError` with a sentence for bounds that make no sense."""
+        """Raises `ValueError` with a sentence for invalid bounds."""
         if self.minimum < timedelta(0) or self.maximum < timedelta(0):
             raise ValueError("the backoff after a failed issuance must not be negative")
         if self.maximum < self.minimum:
@@ -66,11 +66,11 @@ class BackoffLimits:
 
 
 class FailedIssuance(msgspec.Struct, frozen=True, kw_only=True):
-    """What the next attempt of a Certificate depends on after a failure.
+    """The input of `next_attempt` about a failed Certificate.
 
-    `failures` in a row; `not_before`: the earliest time that the issuer accepts; `not_after`: the end of the
-    certificate it has, `lifetime`: its whole life; `issuer_minimum`: what its issuer's annotation says;
-    `issuer_changed`: the issuer is another than the one that found the request impossible.
+    `failures`: in a row. `not_before`: the issuer's Retry-After. `not_after` and `lifetime`: of the current
+    certificate. `issuer_minimum`: from the issuer's annotation. `issuer_changed`: the issuer has changed
+    since it called the request invalid.
     """
 
     failures: int
@@ -84,9 +84,9 @@ class FailedIssuance(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def next_attempt(failure: FailedIssuance, limits: BackoffLimits) -> datetime:
-    """The first moment at which the Certificate may be issued again by itself.
+    """The earliest time of the next automatic attempt.
 
-    The same whenever it is asked for, so that a restart can neither lengthen nor shorten a wait.
+    Always the same for the same failure, so that a restart neither lengthens nor shortens a wait.
     """
     failed_at, not_after = failure.last_failure, failure.not_after
     issuer_minimum = failure.issuer_minimum
@@ -118,10 +118,8 @@ def _after(moment: datetime, wait: timedelta) -> datetime:
 
 
 def minimum_in(annotations: Mapping[str, str]) -> timedelta | None:
-    """The shortest wait that an issuer's annotation asks for; None where it has none.
-
-    Raises `ValueError` with a sentence for one that cannot be obeyed.
-    """
+    """The minimum wait in an issuer's annotations; None without one. Raises `ValueError` with a sentence for
+    an invalid value."""
     text = annotations.get(names.MINIMUM_BACKOFF)
     if text is None:
         return None
@@ -142,8 +140,8 @@ def failed_issuance(
     issuer_minimum: timedelta | None = None,
     issuer_changed: bool = False,
 ) -> FailedIssuance | None:
-    """How it stands, as the Certificate says, and `why` its request failed; None where no attempt has
-    failed."""
+    """The failed issuance in the Certificate's status; `why`: the cause of its request's failure. None
+    without a failure."""
     status = certificate.status
     if status.last_failure_time is None:
         return None
@@ -160,17 +158,17 @@ def failed_issuance(
 
 
 def counted(certificate: Certificate) -> int:
-    """How many attempts have failed in a row, with the one that fails now."""
+    """The number of failed attempts in a row, including the present one."""
     return min(max(certificate.status.failed_issuance_attempts or 0, 0) + 1, MOST_FAILURES)
 
 
 def is_possible(last_failure: datetime, now: datetime) -> bool:
-    """Whether an attempt can have failed at that moment."""
+    """Whether the time may be that of a failed attempt."""
     return _EARLIEST <= last_failure <= now + _SKEW
 
 
 class Correction(NamedTuple):
-    """What the status must be changed to, and a sentence about what was wrong with it."""
+    """The correction of an impossible status: the new values, and a sentence about the old."""
 
     failures: int | None
     last_failure: datetime | None
@@ -178,9 +176,9 @@ class Correction(NamedTuple):
 
 
 def correction_of(certificate: Certificate, now: datetime, limits: BackoffLimits) -> Correction | None:
-    """What to do about a counter or a time that makes no sense; None where both do.
+    """The correction of an impossible counter or time in the status; None if both are possible.
 
-    The wait starts again: such a status must neither stop an object for ever nor let all of them attempt at
+    The wait starts again: such a status must neither stop an object for ever nor let all objects attempt at
     once.
     """
     status = certificate.status

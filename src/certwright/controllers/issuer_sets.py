@@ -1,6 +1,6 @@
-"""The status of a set: which member signs now, and whether any can.
+"""The status of a set: which member signs now, and whether any member can.
 
-What a member needs in order to sign is in `controllers/requests/members.py`.
+The conditions for a member to sign are in `controllers/requests/members.py`.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ def next_activity(
     *,
     is_changed: bool,
 ) -> Activity:
-    """The activity that follows from `status`. `working` are those of the `members` that can sign, in order;
-    `is_changed`: the spec is another than at that status, so that its order applies immediately."""
+    """The activity that follows `status`. `working`: the `members` that can sign, in order. `is_changed`: the
+    spec has changed since that status, so its new order applies immediately."""
     if not working:
         return Activity()
     first, former = working[0], status.active
@@ -64,7 +64,7 @@ ACTIVE_CHANGED = "ActiveMemberChanged"
 
 
 class CheckedMember(NamedTuple):
-    """A member by its place in `spec.issuers`, and why it cannot sign."""
+    """A member by its index in `spec.issuers`, and why it cannot sign."""
 
     place: int
     member: IssuerReference
@@ -77,7 +77,7 @@ class CheckedMember(NamedTuple):
 
 
 class IssuerSetReconciler(Generic[T]):
-    """Keeps the status of one of both kinds."""
+    """Reconciles the sets of one kind: keeps their status."""
 
     def __init__(self, informer: Informer[T], members: Members, toolbox: Toolbox) -> None:
         self._kind = informer.kind
@@ -87,7 +87,7 @@ class IssuerSetReconciler(Generic[T]):
         self._status = toolbox.status_of(informer)
 
     async def reconcile(self, key: ObjectKey) -> Result:
-        """Check the members and write the status, where it has changed. Raises what the write raises."""
+        """Check the members and write the status, if it has changed. Raises what the write raises."""
         issuer_set = self._informer.cache.get(key)
         if issuer_set is None or issuer_set.metadata.deletion_timestamp is not None:
             return Result()

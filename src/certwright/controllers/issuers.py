@@ -33,8 +33,8 @@ from certwright.resources.operator_policy import OperatorPolicy
 
 
 class IssuerTools(msgspec.Struct, frozen=True):
-    """Makes `Tools`. `acme` and `servers` return those for issuers whose Secrets are in that namespace;
-    `policy` is the operator's."""
+    """Makes the `Tools` of issuers. `acme` and `servers` make the parts for issuers whose Secrets are in a
+    namespace; `policy` is the operator's."""
 
     toolbox: Toolbox
     secrets: Secrets
@@ -68,7 +68,7 @@ _log = logging.getLogger(__name__)
 
 
 def view_of(kind: str, issuer: Issuer | ClusterIssuer) -> IssuerView:
-    """The issuer as its implementation sees it."""
+    """The view of the issuer for its implementation."""
     meta = issuer.metadata
     return IssuerView(
         kind=kind,
@@ -97,10 +97,7 @@ def is_ready(issuer: Issuer | ClusterIssuer) -> bool:
 
 
 class SecretReader:
-    """Reads Secrets on behalf of an object, and records that it has read them.
-
-    `whose` is what `dependents` will name when the Secret changes.
-    """
+    """Reads Secrets on behalf of an object (`whose`), and adds each Secret to the object's `dependents`."""
 
     def __init__(self, secrets: Secrets, dependents: Dependents[ObjectKey], whose: ObjectKey) -> None:
         self._secrets = secrets
@@ -110,7 +107,7 @@ class SecretReader:
         self._ours: list[Secret] = []
 
     def within(self, namespace: str) -> Callable[[str], Awaitable[Mapping[str, bytes] | None]]:
-        """A function that gives the data of a Secret of that namespace, None where it does not exist."""
+        """A function that reads the data of a Secret of that namespace; None if it does not exist."""
 
         async def get_secret(name: str) -> Mapping[str, bytes] | None:
             key = ObjectKey(namespace, name)
@@ -124,7 +121,7 @@ class SecretReader:
         return get_secret
 
     async def restore_labels(self) -> None:
-        """Restore the label on Secrets that we have made, where it was removed."""
+        """Restore the label of Secrets that we have made, if it was removed."""
         for secret in self._ours:
             await self._secrets.restore_label(secret)
 
@@ -153,7 +150,7 @@ class IssuerReconciler(Generic[T]):
         self._silent_until: dict[ObjectKey, datetime] = {}
 
     async def reconcile(self, key: ObjectKey) -> Result:
-        """Check the issuer and write the verdict, where it has changed."""
+        """Check the issuer and write the verdict, if it has changed."""
         issuer = self._informer.cache.get(key)
         if issuer is None or issuer.metadata.deletion_timestamp is not None:
             self.dependents.keep_only(key, ())
@@ -204,8 +201,8 @@ class IssuerReconciler(Generic[T]):
         return checked
 
     def _not_allowed(self, key: ObjectKey, issuer: T) -> Checked | None:
-        """The verdict on an issuer that asks for what the operator does not allow. The log names each of them
-        once, with the flag: after an update these are the issuers that have stopped working."""
+        """The verdict on an issuer whose spec the operator does not allow. The log names each such issuer
+        once, with the flag: after an update these issuers have stopped working."""
         all_violations = operator_policy.issuer_violations(issuer.spec, self._tools.policy)
         # A URL of no server, which no flag allows, is for the kind itself to report.
         violations = [violation for violation in all_violations if violation.flag]
@@ -252,7 +249,7 @@ class IssuerReconciler(Generic[T]):
             self._toolbox.recorder.event(self._kind, written, "Normal", reason, checked.message)
 
     def _is_silent(self, key: ObjectKey, checked: Checked, *, is_new: bool) -> bool:
-        """Whether the Event of a new issuer that lacks its Secret is deferred."""
+        """Whether the Event of a new issuer without its Secret is deferred."""
         now = self._toolbox.now()
         if is_new and checked.lacks_secret:
             self._silent_until[key] = now + _SOON

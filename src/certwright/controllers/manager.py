@@ -24,10 +24,10 @@ _CHECK_EVERY_S = 5.0
 
 
 class ControllerManager:
-    """The controllers that the settings name, against one API server.
+    """The controllers that the settings name, connected to one API server.
 
-    `mine` selects the Certificates (with all that belongs to them) and issuers that this replica works on;
-    None is all. Raises `ValueError` with a sentence for invalid settings.
+    `mine` selects the Certificates (with their requests, Orders and Challenges) and issuers of this replica;
+    None: all. Raises `ValueError` with a sentence for invalid settings.
     """
 
     def __init__(
@@ -61,9 +61,9 @@ class ControllerManager:
         self._tasks.start(self._work(), name="controllers")
 
     async def reload(self, settings: Settings) -> None:
-        """Stop, and start again with these settings and new caches, as after a restart of the process; does
-        nothing after `close`, which waits for its end. Raises `ValueError`; the settings are then as
-        before."""
+        """Restart with these settings and new caches, as after a restart of the process; nothing happens
+        after `close`, which waits for the end of a reload. Raises `ValueError`; the former settings then
+        stay."""
         async with self._turn:
             if self._is_closed:
                 return

@@ -54,8 +54,7 @@ _DATES: dict[str, tuple[str, Callable[[Certificate], datetime | None]]] = {
 
 
 class ControllerMetrics:
-    """The metrics of one set of controllers; of several that share the work, each reports the Certificates
-    that are `mine`."""
+    """The metrics of the controllers of one replica, which reports the Certificates that are `mine`."""
 
     def __init__(
         self,
@@ -119,8 +118,8 @@ class ControllerMetrics:
         )
 
     def _cause(self, certificate: Certificate) -> Cause:
-        """The cause that the Certificate shows; after a denial its message is the denier's, so the request is
-        read instead."""
+        """The cause that the Certificate shows. After a denial the message is the denier's, so the cause is
+        read from the request."""
         cause = causes.of_certificate(certificate)
         if cause is not Cause.UNKNOWN:
             return cause
@@ -180,8 +179,8 @@ def _certificates(certificates: Iterable[Certificate]) -> bytes:
 
 
 def _failing(failing: Sequence[tuple[Certificate, Cause]]) -> Iterator[str]:
-    """Not of cert-manager: which certificates wait after a failure, why, and until when. The others are not
-    listed, so that a zero has no meaning."""
+    """The certificates that wait after a failure, with cause and time; not a metric of cert-manager. Other
+    certificates are not listed, so that a zero has no meaning."""
     attempts: list[tuple[str, int]] = []
     moments: list[tuple[str, int]] = []
     for certificate, cause in failing:

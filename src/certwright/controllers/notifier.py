@@ -1,10 +1,9 @@
 """Send digests of problems to the operator's destinations.
 
-Once a minute the problems that exist are compared with those that each destination has been sent (a
-ConfigMap, one entry for each problem and destination, so that replicas with different shards write different
-entries). The difference is one digest: any number of problems is one message, and a destination that cannot
-be reached gets the difference later, so nothing is queued. A crash between the message and its record sends
-one message twice, and loses none.
+Once a minute the present problems are compared with the problems that each destination has been sent (a
+ConfigMap, with an entry for each problem and destination, so that replicas with different shards write
+different entries). The difference is one digest. An unreachable destination gets the difference later, so
+nothing is queued. A crash between the message and its record sends a message twice, and loses none.
 """
 
 from __future__ import annotations
@@ -119,8 +118,8 @@ class Notifier:
             await self._clock.sleep(CHECK_EVERY_S)
 
     async def check(self) -> None:
-        """Send what has changed. Raises `ApiError` and `Unreachable` if the record cannot be read or written;
-        without it nothing is sent, because it would be sent again."""
+        """Send the changes. Raises `ApiError` and `Unreachable` if the record cannot be read or written;
+        without the record nothing is sent, because it would be sent again."""
         await self._reported.load()
         await self._reported.save()
         current = {problem.key: problem for problem in await self._problems()}
@@ -156,7 +155,7 @@ class Notifier:
             self._reported.drop(destination.name, key)
 
     def _digest(self, destination: str, current: dict[str, Problem], now: datetime) -> Digest | None:
-        """What the destination has not been sent; None: nothing."""
+        """The digest of problems that the destination has not been sent; None without any."""
         before, every = self._reported.of(destination), self._settings.remind_every
         new = [problem for key, problem in current.items() if key not in before]
         remaining = [
@@ -194,7 +193,7 @@ class Notifier:
         return sorted(current, key=lambda problem: problem.key)
 
     async def _scan(self, now: datetime) -> None:
-        """Find the certificates that end soon, if it is time."""
+        """Find the certificates that end soon, if a scan is due."""
         if self._overdue.next_scan is not None and now < self._overdue.next_scan:
             return
         limit = (now + self._settings.expires_within).timestamp()
@@ -219,7 +218,7 @@ def _object_of(problem_key: str) -> ObjectKey:
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """A problem that a destination has been sent, and when it was last."""
+    """A problem that a destination has been sent, and when it was sent last."""
 
     destination: str
     problem: str
@@ -242,14 +241,14 @@ class Reported:
         return {entry.problem: entry.at for entry in own}
 
     def put(self, destination: str, problem: str, at: datetime) -> None:
-        """Note that the destination was sent the problem; `save` writes it."""
+        """Record that the destination was sent the problem; `save` writes the change."""
         entry, name = Entry(destination, problem, at), _name(destination, problem)
         if name in self._entries or len(self._entries) < _MOST:
             self._entries[name] = entry
             self._unsaved[name] = msgspec.json.encode(entry).decode()
 
     def drop(self, destination: str, problem: str) -> None:
-        """Note that the problem no longer exists; `save` writes it."""
+        """Remove the problem, which no longer exists; `save` writes the change."""
         name = _name(destination, problem)
         if self._entries.pop(name, None) is not None:
             self._unsaved[name] = None
@@ -271,7 +270,7 @@ class Reported:
         self._is_loaded = True
 
     async def save(self) -> None:
-        """Write what has changed."""
+        """Write the changes."""
         if not self._unsaved:
             return
         unsaved = dict(self._unsaved)
@@ -296,7 +295,7 @@ def _name(destination: str, problem: str) -> str:
 
 @dataclass(slots=True)
 class MessageTotals:
-    """The messages to one destination since the start, and those that could not be sent."""
+    """The number of messages to one destination since the start, sent and failed."""
 
     destination: str
     kind: str
@@ -319,8 +318,8 @@ _LONGEST_GRACE = timedelta(days=1)
 def of_certificate(
     certificate: Certificate, settings: NotificationSettings, now: datetime
 ) -> Iterator[Problem]:
-    """The problems of a Certificate: failing attempts, a renewal that is overdue shortly before the end, and
-    a renewal that will replace the key of a root."""
+    """The problems of a Certificate: failing attempts, a renewal that is overdue shortly before the end, a
+    renewal that will replace the key of a root."""
     meta, status = certificate.metadata, certificate.status
     issuing = conditions.find(status.conditions, reasons.ISSUING)
     record = read_retry(meta.annotations)

@@ -63,7 +63,7 @@ class Servers:
             await client.close()
 
     def client(self, tls: ServerTls, trust_fix: str, rules: ServerRules | None = None) -> HttpClient:
-        """See `ServerTools`. `rules` replace the operator's general ones, for a server that the operator
+        """See `ServerTools`. `rules` replace the operator's general rules, for a server that the operator
         names."""
         from certwright.kit.https import HttpsClient  # loads aiohttp: 9 MB, 0.1 s
 

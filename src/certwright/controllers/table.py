@@ -1,7 +1,7 @@
-"""The names of `--controllers`: start here to find a controller.
+"""The names of `--controllers`, each with its module: start here to find a controller.
 
-The names are cert-manager's, so that its flags can be kept. Where cert-manager runs a separate controller, we
-often run a step of a shared pass; leaving a name out leaves that part out.
+The names are cert-manager's, so its flags still work. A separate controller of cert-manager is often a step
+of a shared pass here; without its name the step is left out.
 
 Source: cert-manager `cmd/controller/app/options/options.go`.
 """
@@ -51,11 +51,11 @@ TABLE: Final[Mapping[str, str]] = {
 
 
 def parse_enabled(text: str) -> frozenset[str]:
-    """The names that a list such as `*,-certificaterequests-approver` stands for; empty: none.
+    """The names in a list such as `*,-certificaterequests-approver`; empty: none.
 
-    `*` is every name except those of `CSR_SIGNERS`, `-name` leaves one out wherever it stands in the list. A
-    list that only leaves out means `*` too, as since cert-manager 1.16. Raises `ValueError` with a sentence
-    for a name that does not exist.
+    `*` is every name except those of `CSR_SIGNERS`; `-name` leaves a name out wherever it stands. A list of
+    omissions only implies `*`, as since cert-manager 1.16. Raises `ValueError` with a sentence for an unknown
+    name.
     """
     items = [item for item in (part.strip() for part in text.split(",")) if item]
     for item in items:

@@ -1,4 +1,4 @@
-"""What all reconcilers write, compute and measure time with."""
+"""Dependencies of all reconcilers: the API client, Events, workers, the time."""
 
 from __future__ import annotations
 
@@ -26,5 +26,5 @@ class Toolbox(msgspec.Struct, frozen=True):
     now: Callable[[], datetime]
 
     def status_of(self, informer: Informer[T]) -> StatusWriter[T]:
-        """A writer for the statuses of these objects."""
+        """A writer of the statuses of an informer's objects."""
         return StatusWriter(self.client, informer)

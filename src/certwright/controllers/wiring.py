@@ -1,6 +1,6 @@
-"""Builder of the controllers: what each reconciles with, and the events that enqueue its keys.
+"""Builder of the controllers: the dependencies of each reconciler, and the events that enqueue its keys.
 
-The names of `--controllers`, of which some are steps of one controller here, are in `table.py`.
+`table.py` has the names of `--controllers`; several of them may be steps of one controller.
 """
 
 from __future__ import annotations
@@ -81,18 +81,18 @@ never answer, and others' issuers must not wait for their time-outs."""
 
 
 class Reconciler(Protocol):
-    """A reconciler of one kind of object."""
+    """Reconciles the objects of one kind."""
 
     async def reconcile(self, key: ObjectKey) -> Result:
-        """Bring one object from its actual to its desired state."""
+        """Bring the object from its actual to its desired state."""
 
 
 class Wiring:
-    """All controllers of one process, with the caches, issuers, circuit breakers and work queues that they
-    share (cert-manager's `controller.Context`), in the order in which they are built.
+    """All controllers of one process, with their shared caches, issuers, circuit breakers and work queues
+    (cert-manager's `controller.Context`), in the order in which they are built.
 
-    `mine` selects the Certificates (with all that belongs to them) and issuers that this replica works on;
-    None is all. Raises `ValueError` with a sentence for invalid settings.
+    `mine` selects the Certificates (with their requests, Orders and Challenges) and issuers of this replica;
+    None: all. Raises `ValueError` with a sentence for invalid settings.
     """
 
     def __init__(
@@ -142,17 +142,17 @@ class Wiring:
         self._add_breakers()
 
     def _enqueue(self, controller: str, key: ObjectKey) -> None:
-        """Enqueue a key of that controller, if it runs."""
+        """Enqueue a key of the controller of that name, if it runs."""
         if (queue := self.queues.get(controller)) is not None:
             queue.add(key)
 
     def _adder(self, controller: str) -> Add:
-        """A function that enqueues keys of that controller, which may be added later."""
+        """A function that enqueues keys of the controller of that name, which may be added later."""
         return partial(self._enqueue, controller)
 
     def _recheck(self, issuer: IssuerView) -> None:
-        """Have an issuer checked again; another replica's too, because the state of an account at its server
-        is known in this process only."""
+        """Have an issuer checked again, even another replica's: the state of an account at its server is
+        known in this process only."""
         key = ObjectKey(issuer.namespace, issuer.name)
         self._rechecked.add(key)
         self._check_issuer(key)
@@ -264,7 +264,7 @@ class Wiring:
         )
 
     def _acme_tools(self, secrets_in: str) -> AcmeTools:
-        """What the ACME issuer uses; its Secrets lie in the namespace `secrets_in`."""
+        """The tools of the ACME issuer whose Secrets are in the namespace `secrets_in`."""
 
         async def verify(issuer: IssuerView, get_secret: GetSecret) -> Sequence[SolverProblem]:
             return await self._solvers.problems(issuer, get_secret, secrets_in)
@@ -302,10 +302,10 @@ class Wiring:
         is_divided: bool = True,
         yields_when_idle: bool = True,
     ) -> Add:
-        """Add a controller, and return what enqueues its keys; those that have read a Secret (`dependents`)
-        are enqueued when it changes.
+        """Add a controller; return the function that enqueues its keys. Objects that have read a Secret
+        (`dependents`) are enqueued when the Secret changes.
 
-        Keys are this replica's only, unless `is_divided` is False. Namespaces take turns, and one never
+        Keys are this replica's, unless `is_divided` is False. Namespaces take turns, and one namespace never
         occupies all `workers` (None: as configured).
         """
         workers = workers or self.settings.workers
@@ -351,7 +351,7 @@ class Wiring:
         self._authorities.on_change(add)
 
     def _enqueue_issuance(self, applicant: ObjectKey) -> None:
-        """Enqueue an applicant and its issuance: the open request, its Order, its Challenges."""
+        """Enqueue an applicant, its open request, the request's Orders, and their Challenges."""
         for controller, key in issuance_of(self.caches, applicant):
             self._enqueue(controller, key)
 
