@@ -13,7 +13,7 @@ import pytest
 
 from certwright.dashboard import index
 from certwright.dashboard.index import Index, Row, Scope, State, row_of
-from certwright.dashboard.overview import headline, summarize
+from certwright.dashboard.overview import OverviewScopes, headline, summarize
 from certwright.dashboard.report import make_report
 from certwright.diagnosis import related
 from certwright.kube.client.rest import Client
@@ -22,6 +22,7 @@ from certwright.kube.util.http_messages import Response
 from dashboard.visits import shop
 from support.world import ADMIN
 
+ALL = OverviewScopes(*4 * [Scope(everywhere=True)])
 READY = {"type": "Ready", "status": "True"}
 FAILED = {"type": "Issuing", "status": "False", "message": "no", "lastTransitionTime": "2026-01-01T00:00:00Z"}
 
@@ -82,10 +83,10 @@ async def test_what_is_still_read_is_said() -> None:
     async with shop() as site:
         its = Index(site.client_of("admin"), site.world.clock)
         try:
-            summary = summarize(its, Scope(everywhere=True), Scope(), 0.0)
+            summary = summarize(its, ALL, 0.0)
             assert headline(summary, is_reading=not its.is_synced) == "Reading certificates: 0 so far"
             await its.wait_synced()
-            summary = summarize(its, Scope(everywhere=True), Scope(), 0.0)
+            summary = summarize(its, ALL, 0.0)
             assert headline(summary).startswith("1 of 4 certificates needs you: shop/lost")
         finally:
             await its.close()

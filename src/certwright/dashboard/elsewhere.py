@@ -4,6 +4,8 @@ hosts that the operator has named for it.
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import aclosing
 from typing import Any, Final
 
 from certwright.dashboard.overview import visible_rows
@@ -12,9 +14,11 @@ from certwright.diagnosis import inventory
 from certwright.diagnosis.inventory import Record
 from certwright.kube.api.core import SECRETS
 from certwright.kube.api.errors import ApiError
+from certwright.kube.client.listing import RawPage, decode_item
 from certwright.resources import names
 
 _MOST: Final = 500
+_READ: Final = 10_000
 
 
 async def page(visit: Visit) -> View:
@@ -42,20 +46,25 @@ async def page(visit: Visit) -> View:
 
 
 async def _secrets(visit: Visit) -> tuple[list[Record], bool]:
-    """Records of TLS Secrets that no Certificate manages, and whether some may not be read."""
+    """Records of TLS Secrets that no Certificate manages, and whether some are not read: those that the user
+    may not read, and those beyond `_READ` of a namespace."""
     scope = await visit.scope("secrets")
     places = [""] if scope.everywhere else sorted(scope.namespaces)
     found: list[Record] = []
+    fields, labels = f"type={names.TLS_SECRET_TYPE}", f"{names.FAO_LABEL}!=true"
+    is_whole = scope.everywhere
     for namespace in places:
+        pages = visit.client.list_pages(SECRETS, namespace, fields=fields, labels=labels, most=_READ)
         try:
-            listed = await visit.client.list(
-                SECRETS,
-                namespace,
-                fields=f"type={names.TLS_SECRET_TYPE}",
-                labels=f"{names.FAO_LABEL}!=true",
-                limit=_MOST,
-            )
+            async with aclosing(pages):
+                async for page in pages:
+                    found += await asyncio.to_thread(_records, page)
+                    is_last = not page.continue_token
+            is_whole = is_whole and is_last
         except ApiError:
             return found, True
-        found += [inventory.of_secret(secret) for secret in listed.items]
-    return found, not scope.everywhere
+    return found, not is_whole
+
+
+def _records(page: RawPage) -> list[Record]:
+    return [inventory.of_secret(decode_item(SECRETS, item)) for item in page.items]

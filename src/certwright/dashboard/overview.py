@@ -18,7 +18,7 @@ from certwright.dashboard.timeline import Timeline, timeline
 from certwright.dashboard.visit import View, Visit
 from certwright.diagnosis import issuers, related
 from certwright.diagnosis.certificates import Diagnosis, condition, diagnose
-from certwright.diagnosis.words import count, sentence, span
+from certwright.diagnosis.words import count, sentence, shortened, span
 from certwright.kube.api.errors import ApiError, NotFound
 from certwright.kube.api.meta import ObjectKey
 from certwright.kube.util.http_messages import Response
@@ -30,6 +30,9 @@ PAGE: Final = 50
 _JSON_PAGE: Final = 500
 _MOST_JSON: Final = 5_000
 _MOST_CARDS: Final = 8
+_MOST_INCIDENTS: Final = 20
+_MOST_ISSUERS: Final = 200
+"""Issuers that the filter offers; tenants invent as many as they like."""
 _MOST_NAMED: Final = 3
 _SLOW_S: Final = 600.0
 """An issuance that takes longer than this needs attention."""
@@ -132,10 +135,29 @@ def trouble_of(row: Row, now: float, lamps: Lamps | None, *, is_orphan: bool, is
     return ""
 
 
-def _trouble(index: Index, row: Row, now: float, lamps: Lamps | None) -> str:
-    issuer = index.issuer(row)
+class OverviewScopes(msgspec.Struct, frozen=True):
+    """What a user may list, of each resource that the first page shows."""
+
+    certificates: Scope
+    deliveries: Scope
+    issuers: Scope
+    clusterissuers: Scope
+
+    def allows_issuer(self, row: Row) -> bool:
+        """Whether the user may list the issuer of the certificate, if it exists."""
+        kind, _, name = row.issuer.partition("/")
+        is_cluster = kind == "ClusterIssuer"
+        scope = self.clusterissuers if is_cluster else self.issuers
+        return kind in ("Issuer", "ClusterIssuer") and scope.allows("" if is_cluster else row.namespace, name)
+
+
+def _trouble(index: Index, scopes: OverviewScopes, row: Row, now: float, lamps: Lamps | None) -> str:
+    # Who may not read an issuer does not learn whether it exists, or works.
+    may_read = scopes.allows_issuer(row)
+    issuer = index.issuer(row) if may_read else None
     is_blocked = issuer is not None and bool(condition(issuer, "Ready")) and not issuers.works(issuer)
-    return trouble_of(row, now, lamps, is_orphan=index.lacks_issuer(row), is_blocked=is_blocked)
+    is_orphan = may_read and index.lacks_issuer(row)
+    return trouble_of(row, now, lamps, is_orphan=is_orphan, is_blocked=is_blocked)
 
 
 def is_lost(row: Row, now: float) -> bool:
@@ -144,10 +166,11 @@ def is_lost(row: Row, now: float) -> bool:
     return is_over or (not row.is_valid and bool(row.not_after or row.attempts))
 
 
-def summarize(index: Index, scope: Scope, deliveries: Scope, now: float) -> Summary:
-    """The state of the certificates in `scope`, with the Deliveries in the other one."""
+def summarize(index: Index, scopes: OverviewScopes, now: float) -> Summary:
+    """The state of the certificates in the scopes."""
+    scope = scopes.certificates
     rows = visible_rows(index, scope)
-    lamps = index.lamps(deliveries)
+    lamps = index.lamps(scopes.deliveries)
     late = now - _LATE_S
     suspects = [
         row
@@ -161,7 +184,9 @@ def summarize(index: Index, scope: Scope, deliveries: Scope, now: float) -> Summ
         if key not in seen and (row := index.get(key)) and scope.allows(row.namespace, row.name)
     ]
     troubles = {
-        row.key: trouble for row in suspects if (trouble := _trouble(index, row, now, lamps.get(row.key)))
+        row.key: trouble
+        for row in suspects
+        if (trouble := _trouble(index, scopes, row, now, lamps.get(row.key)))
     }
     due = [row for row in rows if row.renewal > now]
     served = sum(
@@ -228,10 +253,10 @@ def life_of(row: Row, now: float) -> Life | None:
 
 
 def incidents_of(
-    index: Index, rows: Iterable[Row], visible: Mapping[str, Scope], now: datetime, command: str
+    index: Index, rows: Iterable[Row], scopes: OverviewScopes, now: datetime, command: str
 ) -> list[Incident]:
-    """The issuers that do not work and have certificates among the rows, those with most of them first.
-    `visible`: by plural, the issuers that the user may read; others stay unnamed."""
+    """The issuers that do not work and have certificates among the rows, those with most of them first;
+    issuers that the user may not read stay unnamed."""
     waiting: dict[tuple[str, str, str], list[Row]] = {}
     for row in rows:
         kind, _, name = row.issuer.partition("/")
@@ -240,7 +265,7 @@ def incidents_of(
     found = []
     for (kind, namespace, name), members in waiting.items():
         issuer = index.issuer(members[0])
-        if issuer is None or not visible[f"{kind.lower()}s"].allows(namespace, name) or issuers.works(issuer):
+        if issuer is None or not scopes.allows_issuer(members[0]) or issuers.works(issuer):
             continue
         names = tuple(f"{row.namespace}/{row.name}" for row in members)
         status = issuers.status_of({**issuer, "kind": kind}, (), ())
@@ -248,7 +273,8 @@ def incidents_of(
         cause, advice = issuers.story(status, now)
         place = f" -n {namespace}" if namespace else ""
         shown = f"{command} status {kind.lower()} {name}{place}"
-        found.append(Incident(kind, namespace, name, cause, advice, shown, tuple(members)))
+        words = shortened(cause), shortened(advice)
+        found.append(Incident(kind, namespace, name, *words, shown, tuple(members)))
     return sorted(found, key=lambda incident: -len(incident.rows))
 
 
@@ -360,6 +386,8 @@ async def _card(visit: Visit, row: Row, summary: Summary) -> Card | None:
     except ApiError as error:
         found = Diagnosis(sentence(str(error)))
     command = show if trouble in ("no issuer", "waiting", "slow") else renew
+    cause, advice = shortened(found.cause), shortened(found.advice)
+    found = msgspec.structs.replace(found, cause=cause, advice=advice)
     may_retry = visit.session is not None and await may(
         visit.client, "patch", GROUP, "certificates/status", row.namespace, row.name
     )
@@ -396,48 +424,48 @@ class _Facts(msgspec.Struct, frozen=True):
     issuers: Sequence[str]
 
 
-def _compute(
-    index: Index, scope: Scope, deliveries: Scope, query: Query, now: float
-) -> tuple[_Facts, Sequence[Row]]:
+def _compute(index: Index, scopes: OverviewScopes, query: Query, now: float) -> tuple[_Facts, Sequence[Row]]:
     """The facts, and the rows of the table. Takes 0.1 s for 100,000 certificates, whose facts are used again
     for some seconds unless something changes."""
     if len(index) < _MANY:
-        facts = _facts_of(index, scope, deliveries, now)
+        facts = _facts_of(index, scopes, now)
     else:
-        key = (scope, deliveries, now // _SOON_S)
-        facts = index.remember(key, lambda: _facts_of(index, scope, deliveries, now))
-    return facts, select(index, scope, query, facts.summary, now)
+        facts = index.remember((scopes, now // _SOON_S), lambda: _facts_of(index, scopes, now))
+    return facts, select(index, scopes.certificates, query, facts.summary, now)
 
 
-def _facts_of(index: Index, scope: Scope, deliveries: Scope, now: float) -> _Facts:
-    summary = summarize(index, scope, deliveries, now)
-    rows = visible_rows(index, scope)
+def _facts_of(index: Index, scopes: OverviewScopes, now: float) -> _Facts:
+    summary = summarize(index, scopes, now)
+    rows = visible_rows(index, scopes.certificates)
     return _Facts(
         summary,
         timeline(rows, summary.troubles, now),
         sorted({row.namespace for row in rows}),
-        sorted({row.issuer for row in rows}),
+        sorted({row.issuer for row in rows})[:_MOST_ISSUERS],
     )
 
 
 async def overview(visit: Visit, query: Query, *, limit: int = PAGE) -> Overview:
     """What the first page shows to the user. Raises `ApiError`."""
     await visit.index.wait_synced()
-    scope, delivered = await visit.scope("certificates"), await visit.scope("deliveries")
-    visible = {plural: await visit.scope(plural) for plural in ("issuers", "clusterissuers")}
+    scopes = OverviewScopes(
+        **{plural: await visit.scope(plural) for plural in OverviewScopes.__struct_fields__}
+    )
     now = visit.now.timestamp()
 
-    def compute() -> tuple[_Facts, Sequence[Row], str, list[Incident], list[Row]]:
-        facts, chosen = _compute(visit.index, scope, delivered, query, now)
+    def compute() -> tuple[_Facts, Sequence[Row], str, list[Incident], list[Row], int]:
+        facts, chosen = _compute(visit.index, scopes, query, now)
         words = headline(facts.summary, is_reading=not visit.index.is_synced)
         keys = sorted(facts.summary.troubles)
         troubled = [row for key in keys if (row := visit.index.get(key)) is not None]
-        incidents = incidents_of(visit.index, troubled, visible, visit.now, visit.command)
+        incidents = incidents_of(visit.index, troubled, scopes, visit.now, visit.command)
         grouped = {row.key for incident in incidents for row in incident.rows}
-        return facts, chosen, words, incidents, [row for row in troubled if row.key not in grouped]
+        alone = [row for row in troubled if row.key not in grouped]
+        hidden = sum(len(incident.rows) for incident in incidents[_MOST_INCIDENTS:])
+        return facts, chosen, words, incidents[:_MOST_INCIDENTS], alone, hidden
 
     # All 100,000 may need attention, when an issuer is down.
-    facts, chosen, words, incidents, alone = await asyncio.to_thread(compute)
+    facts, chosen, words, incidents, alone, hidden = await asyncio.to_thread(compute)
     summary = facts.summary
     start = (query.page - 1) * limit
     return Overview(
@@ -445,7 +473,7 @@ async def overview(visit: Visit, query: Query, *, limit: int = PAGE) -> Overview
         words,
         incidents,
         await cards_of(visit, alone[:_MOST_CARDS], summary),
-        max(len(alone) - _MOST_CARDS, 0),
+        max(len(alone) - _MOST_CARDS, 0) + hidden,
         facts.timeline,
         query,
         [line_of(row, summary, now) for row in chosen[start : start + limit]],

@@ -30,7 +30,12 @@ _COMMAND: Final = re.compile(r"`((?:certwright|kubectl) [A-Za-z0-9 ./:=_-]+)`")
 
 def _coded(text: str) -> Markup:
     """The text with commands, which it has in backticks, as code."""
-    return Markup(_COMMAND.sub(r"<code>\1</code>", str(escape(text))))  # noqa: S704 - escaped
+    return Markup(_COMMAND.sub(r"<code>\1</code>", str(escape(words.shortened(text)))))  # noqa: S704 - escaped
+
+
+def _printed(value: Any) -> Any:
+    """What an expression of a template prints. Tenants write most texts, and may write megabytes."""
+    return words.shortened(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def _with_query(query: Mapping[str, str], **changes: Any) -> str:
@@ -47,6 +52,7 @@ def environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
+        finalize=_printed,
     )
     environment.globals |= {"static": static_path}
     environment.filters |= {
@@ -58,6 +64,7 @@ def environment() -> jinja2.Environment:
         "with_query": _with_query,
         "coded": _coded,
         "safe_svg": Markup,
+        "whole": escape,
     }
     return environment
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import aclosing
 from datetime import datetime
 from typing import Any, Final
 
@@ -14,7 +15,7 @@ from certwright.dashboard.index import Scope, may
 from certwright.dashboard.log_lines import LogLine
 from certwright.dashboard.visit import View, Visit
 from certwright.diagnosis import related
-from certwright.diagnosis.words import parse_time, sentence
+from certwright.diagnosis.words import parse_time, sentence, shortened
 from certwright.kube.api import errors
 from certwright.kube.api.naming import check_name
 
@@ -23,6 +24,8 @@ _SHOWN: Final = 200
 _READ: Final = 10_000
 """Events that are read of each namespace, or of all; a server keeps them for an hour. They are listed by
 name, not by time."""
+_LONGEST_MESSAGE: Final = 1_024
+"""Characters: the limit of `note` in Kubernetes' Event API; that of the core group has none."""
 _LOGGED: Final = {"Certificate": "certificates", "Delivery": "deliveries", "Issuer": "issuers"}
 """The kinds that lines of the log are about, with their resources."""
 _MOST_NAMESPACES: Final = 50
@@ -77,7 +80,7 @@ def stream_entry(event: Json) -> StreamEntry:
         str(about.get("name", "")),
         "warn" if event.get("type") == "Warning" else "ok",
         str(event.get("reason", "")),
-        sentence(str(event.get("message") or event.get("note") or "")),
+        sentence(shortened(str(event.get("message") or event.get("note") or ""), _LONGEST_MESSAGE)),
         int(event.get("count") or 1),
     )
 
@@ -86,12 +89,10 @@ async def _page_of_events(visit: Visit, namespace: str) -> tuple[list[dict[str, 
     """Events of a namespace, or of all, and whether there are more than are read. Raises `ApiError`."""
     found: list[dict[str, Any]] = []
     token = ""
-    while len(found) < _READ:
-        page = await visit.client.list_page(related.EVENTS, namespace, continue_token=token)
-        found += [msgspec.json.decode(item) for item in page.items]
-        token = page.continue_token
-        if not token:
-            break
+    async with aclosing(visit.client.list_pages(related.EVENTS, namespace, most=_READ)) as pages:
+        async for page in pages:
+            found += [msgspec.json.decode(item) for item in page.items]
+            token = page.continue_token
     return found, bool(token)
 
 

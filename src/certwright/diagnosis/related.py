@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import aclosing
 from datetime import UTC, datetime
 from typing import Any
 
@@ -27,6 +28,7 @@ from certwright.resources.request_names import request_names
 
 Json = dict[str, Any]
 _ATTEMPTS = 5
+_MOST_EVENTS = 1_000
 
 
 def _as_json(kind: AnyKind) -> Kind[Json]:
@@ -103,14 +105,14 @@ async def _owned(client: Client, kind: Kind[Json], owner: Json, most: int, *, en
     """The objects of that kind that `owner` owns: in the list of its namespace, up to the page with the last
     of `enough` objects (0: that number is not known), or with the `most`th object of the list (0: all)."""
     # No selector chooses by owner, and names of challenges depend on the account's key.
-    uid, found, read, token = str(owner["metadata"].get("uid", "")).encode(), list[Json](), 0, ""
-    while True:
-        page = await client.list_page(kind, owner["metadata"]["namespace"], continue_token=token)
-        objects = [decode_item(kind, raw) for raw in page.items if uid in bytes(raw)]
-        found += [obj for obj in objects if _belongs(obj, owner)]
-        read, token = read + len(page.items), page.continue_token
-        if not token or (enough and len(found) >= enough) or (most and read >= most):
-            return found
+    uid, found = str(owner["metadata"].get("uid", "")).encode(), list[Json]()
+    async with aclosing(client.list_pages(kind, owner["metadata"]["namespace"], most=most)) as pages:
+        async for page in pages:
+            objects = [decode_item(kind, raw) for raw in page.items if uid in bytes(raw)]
+            found += [obj for obj in objects if _belongs(obj, owner)]
+            if enough and len(found) >= enough:
+                break
+    return found
 
 
 async def _request(client: Client, certificate: Json, most: int) -> Json | None:
@@ -246,7 +248,7 @@ def _belongs(obj: Json, owner_of_it: Json) -> bool:
 
 
 async def events_of(client: Client, obj: Json) -> list[Json]:
-    """The events about the object, oldest first."""
+    """The events about the object, oldest first; of very many, those that a list has first."""
     metadata = obj["metadata"]
     fields = {
         "involvedObject.name": metadata["name"],
@@ -255,8 +257,9 @@ async def events_of(client: Client, obj: Json) -> list[Json]:
         "involvedObject.uid": metadata.get("uid", ""),
     }
     selector = ",".join(f"{field}={value}" for field, value in fields.items() if value)
-    listing = await client.list(EVENTS, metadata.get("namespace", ""), fields=selector)
-    return sorted(listing.items, key=last_seen)
+    pages = client.list_pages(EVENTS, metadata.get("namespace", ""), fields=selector, most=_MOST_EVENTS)
+    found = [decode_item(EVENTS, raw) async for page in pages for raw in page.items]
+    return sorted(found, key=last_seen)
 
 
 def last_seen(event: Json) -> tuple[str, int]:

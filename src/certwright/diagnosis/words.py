@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import MAXYEAR, UTC, datetime, timedelta
 from typing import Any
 
+LONGEST = 2_000
+"""Characters of a text that people read; messages of a status may have megabytes."""
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 _YEAR = 365 * _DAY
 # (below this many seconds, the first unit, the second unit or 0), as kubectl's ages:
@@ -24,14 +26,16 @@ _NAME = ((_YEAR, "year"), (_DAY, "day"), (_HOUR, "hour"), (_MINUTE, "minute"), (
 
 
 def parse_time(value: Any) -> datetime | None:
-    """An API time (RFC 3339), or None for anything else."""
+    """An API time (RFC 3339) in UTC, or None for anything else; whoever may write a status chooses it."""
     if not isinstance(value, str):
         return None
     try:
         moment = datetime.fromisoformat(value)
-    except ValueError:
+        moment = moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
+    except (ValueError, OverflowError):
         return None
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    # A part of the last second of year 9999 is rounded beyond it by `timestamp`.
+    return moment.replace(microsecond=0) if moment.year == MAXYEAR else moment
 
 
 def age(moment: datetime | None, now: datetime) -> str:
@@ -80,6 +84,11 @@ def when(moment: datetime | None, now: datetime) -> str:
 def count(number: int, noun: str, plural: str = "") -> str:
     """`1 day`, `2 days`."""
     return f"{number} {noun if number == 1 else plural or noun + 's'}"
+
+
+def shortened(text: str, most: int = LONGEST) -> str:
+    """The text, or the start of one with more than `most` characters."""
+    return text if len(text) <= most else f"{text[:most]}…"
 
 
 def sentence(text: str) -> str:

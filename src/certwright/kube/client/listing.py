@@ -21,6 +21,9 @@ PAGE = 500
 FIRST_PAGE = 20
 """Number of whole objects in the first page, while their size is unknown."""
 
+PAGE_BYTES = 2_000_000
+"""Target size of a page: the response and its objects are in memory at the same time."""
+
 
 class Listing(msgspec.Struct, Generic[T], frozen=True):
     """A whole list, and its revision, from which a watch continues."""
@@ -37,6 +40,11 @@ class RawPage(msgspec.Struct, frozen=True):
     resource_version: str
     continue_token: str
     size: int = 0
+
+
+def next_limit(limit: int, size: int, most: int = PAGE) -> int:
+    """The limit of the next page, given the size in bytes of a page with `limit` objects; 0: no limit."""
+    return limit and max(min(limit * PAGE_BYTES // (size or 1), most), 1)
 
 
 class _ListMeta(msgspec.Struct, rename="camel"):

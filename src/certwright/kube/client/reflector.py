@@ -37,7 +37,7 @@ import msgspec
 
 from certwright.kube.api.errors import ApiError, Expired, TooManyRequests, Unreachable
 from certwright.kube.client.cache import parse_revision
-from certwright.kube.client.listing import PAGE, RawPage
+from certwright.kube.client.listing import PAGE, RawPage, next_limit
 from certwright.kube.client.watch import BOOKMARK, RawEvent
 from certwright.kube.util.durations import doubled
 
@@ -49,9 +49,6 @@ _SOON_S = 30.0
 
 # Less than the duration of a watch, so each one that lasts that long is followed by a comparison.
 _COMPARE_EVERY_S = 300.0
-
-# Target size of a list response: it and its objects are in memory at the same time.
-_PAGE_BYTES = 2_000_000
 
 # Failures in a row of a watch after which the revision itself is suspected.
 _SUSPICIOUS = 3
@@ -171,7 +168,7 @@ class _Reflector:
             revision = parse_revision(page.resource_version)
             rewound = revision < self.highest
             yield Load(page.items, rewound)
-            token, limit = page.continue_token, self._next_limit(limit, page.size)
+            token, limit = page.continue_token, next_limit(limit, page.size, self._page)
             if not token:
                 break
         yield Prune(0 if rewound else revision)
@@ -179,10 +176,6 @@ class _Reflector:
         self.seen(page.resource_version)
         self._compared_at = self._now()
         return None
-
-    def _next_limit(self, limit: int, size: int) -> int:
-        """The limit of the next page, given the size of one with `limit` objects."""
-        return limit and max(min(limit * _PAGE_BYTES // (size or 1), self._page), 1)
 
     def missed(self) -> Generator[Step, Answer, bool]:
         """Whether something was missed, if a comparison is due; one that fails reports nothing."""

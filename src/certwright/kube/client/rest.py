@@ -7,6 +7,7 @@ Source: Kubernetes API concepts; Kubernetes API conventions, "Verbs on Resources
 
 from __future__ import annotations
 
+import asyncio
 import math
 import re
 from collections.abc import AsyncGenerator, Callable, Mapping
@@ -18,7 +19,15 @@ import msgspec
 
 from certwright.kube.api import codec, errors
 from certwright.kube.api.kinds import AnyKind, Kind
-from certwright.kube.client.listing import PAGE, Listing, RawPage, decode_item, read_page
+from certwright.kube.client.listing import (
+    FIRST_PAGE,
+    PAGE,
+    Listing,
+    RawPage,
+    decode_item,
+    next_limit,
+    read_page,
+)
 from certwright.kube.client.transport import Transport, retry_after_s
 from certwright.kube.client.watch import (
     BOOKMARK,
@@ -45,6 +54,8 @@ APPLY_PATCH = "application/apply-patch+yaml"
 
 _ATTEMPTS = 5
 _PATIENCE_S = 60.0
+_USUAL_BYTES = 5_000
+"""Size of an object that a limit of `list_pages` assumes."""
 
 # RFC 9110 §5.6.4: a quoted string, in which a backslash stands before any character.
 _WARNING, _ESCAPED = re.compile(r'299 - "((?:[^"\\]|\\.)*)"'), re.compile(r"\\(.)")
@@ -137,6 +148,24 @@ class Client:
         headers = self._partial_list if metadata_only else self._headers
         body = await whole_body(await self._send("GET", target, headers))
         return read_page(kind, body)
+
+    async def list_pages(
+        self, kind: AnyKind, namespace: str = "", *, labels: str = "", fields: str = "", most: int = 0
+    ) -> AsyncGenerator[RawPage, None]:
+        """Pages of a list that are small however large its objects are, up to the page with the `most`th
+        object, or with `most` times 5 kB (0: all). Raises `Expired` as `list` does."""
+        token, limit, read, size = "", FIRST_PAGE, 0, 0
+        while True:
+            page = await self.list_page(
+                kind, namespace, labels=labels, fields=fields, limit=limit, continue_token=token
+            )
+            yield page
+            token, limit = page.continue_token, next_limit(limit, page.size)
+            read, size = read + len(page.items), size + page.size
+            if not token or (most and (read >= most or size >= most * _USUAL_BYTES)):
+                return
+            # Within the process of the server the pages need no wait: others have their turn here.
+            await asyncio.sleep(0)
 
     async def create(self, kind: Kind[T], obj: T, *, dry_run: bool = False, strict: bool = False) -> T:
         """Create the object and return it as stored. With `strict` the server refuses unknown fields."""
