@@ -70,7 +70,7 @@ class AriPoller:
         return not self._polls
 
     def answer(self, uid: str, facts: CertificateFacts) -> RenewalAnswer | None:
-        """The last answer for this certificate, until its status contains it."""
+        """The last answer for this certificate, until its status contains the answer."""
         answer = self._answers.get(uid)
         return answer if answer is not None and answer.fingerprint == _fingerprint(facts) else None
 

@@ -225,7 +225,7 @@ async def task_of(challenge: Challenge, issuer: ResolvedIssuer | None) -> Task:
 
 
 async def with_account(task: Task, issuer: ResolvedIssuer) -> Task:
-    """The task with what its record depends on. Raises `AcmeError`."""
+    """The task with the account and the persistent record. Raises `AcmeError`."""
     kid = issuer.client.kid
     if task.type != challenges.DNS_PERSIST_01:
         return dataclasses.replace(task, account=kid)

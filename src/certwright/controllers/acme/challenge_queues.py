@@ -29,14 +29,15 @@ class SlotRequest(msgspec.Struct, frozen=True):
 
 
 class ValidationSlots:
-    """Limits how many challenges are with the CA, and never admits two of one name and type together.
+    """Slots for challenges under validation: limits how many are with the CA, and never admits two of one
+    name and type together.
 
-    A challenge occupies a slot only while the CA validates it: one whose self-check has yet to pass occupies
-    none. Those that wait take turns by namespace, then by order, so that a large order delays no other one. A
-    namespace never occupies all slots, because a tenant's slow names must not keep others waiting.
+    A challenge occupies a slot only while the CA validates it, not while its self-check fails. Waiting
+    challenges take turns by namespace, then by order, so that a large order delays no other order. A
+    namespace never occupies all slots, because a tenant's slow names must not keep other tenants waiting.
 
     `most` slots in all, `most_per_namespace` of one namespace (0: nine tenths of `most`). `granted` is called
-    with the key of a challenge that gets a slot after it had to wait.
+    with the key of a challenge that gets a slot after a wait.
     """
 
     def __init__(
@@ -63,7 +64,7 @@ class ValidationSlots:
         return self._queue.is_running(request.key)
 
     def release(self, key: ObjectKey) -> None:
-        """Release its slot, or its place in the queue. Idempotent."""
+        """Release the slot of a challenge, or its place in the queue. Idempotent."""
         request = self._requests.pop(key, None)
         if request is None:
             return
@@ -96,7 +97,7 @@ class ValidationSlots:
 
 
 class _Check(msgspec.Struct, Generic[K, T], eq=False):
-    """A self-check that waits or runs, and its queue."""
+    """A waiting or running self-check, and its queue."""
 
     key: K
     run: Callable[[], Awaitable[T]]
@@ -104,13 +105,13 @@ class _Check(msgspec.Struct, Generic[K, T], eq=False):
 
 
 class SelfChecks(Generic[K, T]):
-    """Runs at most `most` concurrent self-checks. `done` is called with the key when one has ended; `pop`
-    returns its result.
+    """A queue of self-checks, of which at most `most` run at the same time. `done` is called with the key of
+    an ended self-check; `pop` returns its result.
 
-    A self-check of a name that does not answer takes its whole timeout. So self-checks are no part of a
-    reconcile, and those of dead names never delay live ones: first self-checks go first, and at most three
-    quarters of `most` repeat one; but where repetitions wait, a quarter is reserved for them. Flows take
-    turns, and within a flow those with different numbers of attempts.
+    The self-check of a dead name takes its whole timeout. Self-checks are therefore no part of a reconcile,
+    and dead names never delay live ones: first self-checks go first, and at most three quarters of `most` are
+    repetitions, for which a quarter is reserved while they wait. Flows take turns, and within a flow the
+    numbers of attempts.
     """
 
     def __init__(self, most: int, done: Callable[[K], None]) -> None:
@@ -142,7 +143,7 @@ class SelfChecks(Generic[K, T]):
         self._fill()
 
     def peek(self, key: K) -> T | None:
-        """The result of a self-check that has ended, until it is taken."""
+        """The result of an ended self-check, until `pop` removes it."""
         return self._results.get(key)
 
     def pop(self, key: K) -> T | None:

@@ -98,8 +98,8 @@ StageT = TypeVar("StageT", bound=Stage)
 
 
 class ChallengeTools(msgspec.Struct, frozen=True, kw_only=True):
-    """The functions that the reconciler of Challenges calls. `wake` enqueues a Challenge, `enqueue_order` the
-    Order of one, which then calls `is_proven`; None: every verdict is written immediately."""
+    """The functions that the reconciler of Challenges calls. `wake` enqueues a Challenge; `enqueue_order`
+    enqueues a Challenge's Order, which then calls `is_proven`; None: every verdict is written immediately."""
 
     origin: ChallengeOrigin
     resolve_issuer: Callable[[Challenge], Awaitable[ResolvedIssuer | Wait]]
@@ -466,7 +466,7 @@ class ChallengeReconciler:
         return await self._stop(challenge, problem)
 
     async def _stop(self, challenge: Challenge, why: str, state: str = "") -> Result:
-        """Stop a Challenge that is kept for reading; its proof is removed."""
+        """Stop a Challenge that is kept for users to read; its proof is removed."""
         work = self._tracker.of(challenge).work
         is_presented = challenge.status.presented if work is None else work.presented_at is not None
         if is_presented and await self._remove_proof(challenge) is False:
@@ -602,10 +602,10 @@ class Pace:
         self.delay = _FIRST_POLL
 
     def asked(self, *, after: timedelta, is_there: bool) -> None:
-        """Whether a first poll, so long after the server was notified, has found a verdict.
+        """Record whether a first poll, so long after the server was notified, has found a verdict.
 
-        Sixty concurrent polls that were all too early count as one: those after the first, which had not
-        waited as long as one would now, change nothing.
+        Sixty concurrent early polls count as one: polls after the first, which had not waited as long as a
+        poll would now, change nothing.
         """
         if is_there:
             self.delay = max(self.delay * _DOWN, _SHORTEST_FIRST_POLL)

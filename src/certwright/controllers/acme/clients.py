@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class ResolvedIssuer(msgspec.Struct, frozen=True):
-    """An issuer, its ACME settings, and the client of its account."""
+    """An issuer with its ACME settings and the client of its account."""
 
     view: IssuerView
     spec: ACMEIssuer
@@ -56,7 +56,7 @@ class AcmeClients:
 
 
 def creator_of(client: Client, secrets: Secrets, namespace: str) -> CreateSecret:
-    """A function that creates a Secret in that namespace, and caches it; an existing one stays as it is."""
+    """A function that creates a Secret in that namespace and caches it, unless it exists."""
 
     async def create_secret(name: str, data: Mapping[str, bytes]) -> Mapping[str, bytes]:
         labels = {names.FAO_LABEL: "true", names.MANAGED_BY_LABEL: names.MANAGER}

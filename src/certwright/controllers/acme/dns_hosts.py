@@ -1,7 +1,7 @@
 """Settings of DNS hosts from the fields of `dns01`: Secrets, endpoints and ambient credentials.
 
-Loaded with the solvers, for the first challenge that needs one. Each function below makes the settings of one
-host, and raises `SolverError` with a sentence that names the field.
+Loaded with the solvers, for the first challenge that needs a DNS host. Each function below makes the settings
+of one host, and raises `SolverError` with a sentence that names the field.
 """
 
 from __future__ import annotations
@@ -65,13 +65,13 @@ MakeSettings = Callable[[Any, "HostValues"], Awaitable[HostSettings]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostValues:
-    """What one solver's settings may be made of.
+    """The sources of one solver's settings.
 
-    `path` is the provider's field, for errors. `endpoints` are the operator's, by the provider's name
-    (`--dns01-endpoint`); `environment` is this process's. `namespace` is that of the issuer's Secrets and
-    ServiceAccounts; `get_token` requests a token of one of the latter; None: this process cannot. `ambient`:
-    whether the credentials of this process (environment, metadata server, workload identity) may be used for
-    this issuer. `rules` are those for servers that a manifest names.
+    `path`: the provider's field, for errors. `endpoints`: the operator's, by provider (`--dns01-endpoint`).
+    `environment`: of this process. `namespace`: of the issuer's Secrets and ServiceAccounts. `get_token`
+    requests a token of a ServiceAccount; None: this process cannot. `ambient`: whether this issuer may use
+    the credentials of this process (environment, metadata server, workload identity). `rules`: for servers
+    that a manifest names.
     """
 
     path: str
@@ -115,8 +115,8 @@ class HostValues:
         return text
 
     def endpoint(self, provider: str, default: Endpoint, *variables: str) -> Endpoint:
-        """Where the API is: the operator's flag, one of these environment variables (the vendor's own, the
-        first that is set), or the default. Only the operator's may be `http`."""
+        """The URL of the API: from the operator's flag, from the first of these environment variables (the
+        vendor's own), or the default. Only the operator's URL may be `http`."""
         url = self.endpoints.get(provider) or next(
             (self.environment[variable] for variable in variables if self.environment.get(variable)), ""
         )

@@ -1,7 +1,7 @@
-"""Identifiers in the one form in which they are compared: DNS names as DNS does (RFC 4343), addresses as
-addresses.
+"""Identifiers in their canonical form for comparisons: DNS names as DNS compares them (RFC 4343), addresses
+as addresses.
 
-What is written and sent keeps the form that the user chose: these are for comparisons only.
+Stored and sent identifiers keep the form that the user chose.
 """
 
 from __future__ import annotations

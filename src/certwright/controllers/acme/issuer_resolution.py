@@ -36,7 +36,7 @@ _PROBE_TIMEOUT_S = 10.0
 
 
 class _Resolution(msgspec.Struct, frozen=True):
-    """A resolved issuer, and the objects that it was made of: it is valid for as long as they are current."""
+    """A resolved issuer, and its source objects: it is valid while they are unchanged."""
 
     issuer: Issuer | ClusterIssuer
     secret_key: ObjectKey
@@ -73,8 +73,8 @@ class IssuerResolver:
         self._resolutions: Lru[ObjectKey, _Resolution] = Lru(_REMEMBERED)
 
     async def find(self, reference: IssuerReference, meta: ObjectMeta) -> ResolvedIssuer | Wait:
-        """Resolve the issuer of the object that has this metadata; a `Wait` where it is missing or not ready.
-        Raises what a GET of a Secret raises."""
+        """Resolve the issuer of the object with this metadata; a `Wait` if the issuer is missing or not
+        ready. Raises what a GET of a Secret raises."""
         issuer = self._issuers.object_of(reference, meta.namespace)
         cached = self._resolutions.get(issuer.metadata.key) if issuer is not None else None
         if cached is not None and cached.issuer is issuer:
@@ -98,8 +98,8 @@ class IssuerResolver:
         return (spec, key) if key is not None else None
 
     async def client_of(self, certificate: Certificate) -> AcmeClient | None:
-        """The client of the issuer that signed for a Certificate; None where that is unknown, not ready, or
-        no ACME issuer. Raises what a GET of a Secret raises."""
+        """The client of the issuer that signed for a Certificate; None if the issuer is unknown, not ready,
+        or no ACME issuer. Raises what a GET of a Secret raises."""
         signer = self._signer_of(certificate)
         resolved = await self.find(signer, certificate.metadata) if signer is not None else None
         return resolved.client if isinstance(resolved, ResolvedIssuer) else None

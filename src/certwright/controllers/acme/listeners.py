@@ -23,8 +23,8 @@ Address = tuple[str, int]
 
 
 class AcmeSettings(AcmeOptions, frozen=True, kw_only=True):
-    """The user's settings for ACME: those of the controllers, and those that `open_listeners` makes
-    the listeners and limits from."""
+    """The user's settings for ACME: the controllers', and the settings of listeners and limits for
+    `open_listeners`."""
 
     http01_listen: Address | None = None
     http01_cluster_addresses: tuple[str, ...] = ()

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 
 class ClusterListener(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the cluster reaches the HTTP-01 listener of this process: IP addresses and its port. `service` is
-    the Service of all replicas, which listen on the same port; None: challenges lead to this process only.
-    The objects that lead there have these `labels`, and Ingresses paths of this type."""
+    """The address of this process's HTTP-01 listener inside the cluster: IP addresses and port. `service`:
+    the Service of all replicas, which listen on the same port; None: challenges route to this process only.
+    Route objects have these `labels`, and Ingresses paths of this type."""
 
     addresses: tuple[str, ...]
     port: int
@@ -71,7 +71,8 @@ NO_TLSALPN01_LISTENER: Final = (
 
 
 def missing_listener(solver: Solver, options: AcmeOptions) -> str:
-    """That this process does not listen where the solver needs it, as a sentence; empty if it does."""
+    """That this process lacks the listener that the solver needs, as a sentence; empty if it has the
+    listener."""
     if solver.http01 is not None and solver.http01.webroot is None and options.responder is None:
         return NO_HTTP01_LISTENER
     if solver.tls_alpn01 is not None and options.listener is None:

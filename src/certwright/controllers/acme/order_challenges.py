@@ -1,5 +1,4 @@
-"""The Challenges of an Order: which it needs, with which solver and name, and how they are created and
-deleted."""
+"""The Challenges of an Order: their solvers and names, their creation and deletion."""
 
 from __future__ import annotations
 
@@ -11,7 +10,7 @@ from msgspec.structs import replace
 
 from certwright.controllers.acme import order_requests
 from certwright.controllers.acme.clients import ResolvedIssuer
-from certwright.controllers.acme.order_progress import Ensured, FollowFrom
+from certwright.controllers.acme.order_progress import ChallengeInputs, Ensured
 from certwright.controllers.cache.caches import Caches
 from certwright.controllers.shims import annotations as known
 from certwright.kube.api.errors import AlreadyExists, NotFound
@@ -48,18 +47,18 @@ class OrderChallenges:
     async def ensure(
         self, order: Order, issuer: ResolvedIssuer, ensured: Ensured | None
     ) -> tuple[tuple[Challenge, ...], Ensured]:
-        """Create the Challenges that the Order lacks, and delete those of solvers that the issuer no longer
-        has. Returns all that it needs. `ensured`: the result of the last call for this Order.
+        """Create the missing Challenges of the Order, and delete the Challenges of removed solvers. Returns
+        all needed Challenges. `ensured`: the result of the last call for this Order.
 
         Raises `NoSolver`, and what writes to the API raise.
         """
         current = {
             challenge.metadata.name: challenge for challenge in self._caches.challenges_of(order.metadata)
         }
-        follow_from = FollowFrom(
+        inputs = ChallengeInputs(
             order.metadata.resource_version, issuer.view.resource_version, issuer.client.key.thumbprint
         )
-        if ensured == (follow_from, frozenset(current)):
+        if ensured == (inputs, frozenset(current)):
             # An Order of a hundred names is enqueued for each that is proven.
             return tuple(current.values()), ensured
         shown_for = partial(order_requests.shown_for, issuer.client.key)
@@ -71,7 +70,7 @@ class OrderChallenges:
             # A failed one is kept to be read.
             if not leftover.status.is_final and leftover.metadata.deletion_timestamp is None:
                 await self._delete(leftover)
-        return tuple(needed), Ensured(follow_from, frozenset(challenge.metadata.name for challenge in needed))
+        return tuple(needed), Ensured(inputs, frozenset(challenge.metadata.name for challenge in needed))
 
     async def delete(self, order: Order) -> None:
         """Delete all Challenges of the Order. Raises what writes to the API raise."""
@@ -114,12 +113,12 @@ class NoSolver(Exception):
 
 
 class ChallengeChanged(NoSolver):
-    """An admission webhook has made a new Challenge useless, so that it was deleted."""
+    """An admission webhook has made a new Challenge useless, and the Challenge was deleted."""
 
 
 def needed_challenges(order: Order, solvers: Sequence[Solver], shown_for: ShownFor) -> list[Challenge]:
-    """The Challenges, one for each name that the server has not validated yet, by names that are the same
-    whenever this is asked. Raises `NoSolver`."""
+    """The Challenges to create, for each name that the server has not validated yet. The names of the
+    Challenges are deterministic. Raises `NoSolver`."""
     meta, needed = order.metadata, []
     for authorization in order.status.authorizations:
         if authorization.initial_state == "valid":
@@ -164,10 +163,9 @@ def needed_challenges(order: Order, solvers: Sequence[Solver], shown_for: ShownF
 
 
 def claim_same(desired: Challenge, current: dict[str, Challenge], order: str) -> Challenge | None:
-    """Take the Challenge out of `current` (by name) that answers for `desired`; None if it is missing.
-
-    cert-manager has made those whose name is not ours: one that answers the same challenge is kept.
-    """
+    """Remove the Challenge that answers for `desired` from `current` (by name), and return it; None without
+    one. A Challenge that cert-manager has made has another name, but is kept if it answers the same
+    challenge."""
     if (existing := current.pop(desired.metadata.name, None)) is not None:
         return existing
     for name, challenge in current.items():
@@ -190,7 +188,7 @@ def has_outside_state(solver: Solver) -> bool:
 
 
 def full_name(authorization: ACMEAuthorization) -> str:
-    """The name with its `*.`, as it was ordered."""
+    """The ordered name, with its `*.`."""
     return f"*.{authorization.identifier}" if authorization.wildcard else authorization.identifier
 
 
@@ -201,11 +199,11 @@ def choose(
     labels: Mapping[str, str],
     offered: Collection[str],
 ) -> Solver | None:
-    """The solver for a name (with its `*.`), None where none fits.
+    """The solver for a name (with its `*.`); None without a match.
 
-    Its type of challenge must be among those `offered` (`HTTP-01`), and its whole selector must match. Of
-    several the most exact one is taken: the name itself before a zone, a longer zone before a shorter one,
-    more labels before fewer, the first one listed before later ones. Source: cert-manager
+    Its type of challenge must be among the `offered` types (`HTTP-01`), and its whole selector must match. Of
+    several solvers the most specific wins: the name itself before a zone, a longer zone before a shorter one,
+    more labels before fewer, an earlier solver in the list before a later one. Source: cert-manager
     `pkg/util/solverpicker`.
     """
     fitting = [solver for solver in solvers if solver.challenge_type in offered]
@@ -230,8 +228,8 @@ def _rank(selector: Selector | None, name: str, labels: Mapping[str, str]) -> tu
 
 
 def overridden(solver: Solver, annotations: Mapping[str, str], namespace: str) -> Solver:
-    """The solver as the annotations of an Order of that namespace, which are those of its Certificate, change
-    it. Source: cert-manager documentation, "Supported Annotations"; `pkg/controller/acmeorders/util.go`."""
+    """The solver, changed by the annotations of an Order of that namespace, copied from its Certificate.
+    Source: cert-manager documentation, "Supported Annotations"; `pkg/controller/acmeorders/util.go`."""
     http01 = solver.http01
     if http01 is None:
         return solver
@@ -261,7 +259,7 @@ def overridden(solver: Solver, annotations: Mapping[str, str], namespace: str) -
 
 
 def _identity(parent: ParentRef, namespace: str) -> tuple[str, str, str, str]:
-    """Which object it names: a parent's sections and ports are one object."""
+    """The object that a parent reference names, without section and port."""
     group = GATEWAY_GROUP if parent.group is None else parent.group
     return group, parent.kind or "Gateway", parent.namespace or namespace, parent.name
 

@@ -59,8 +59,8 @@ Stage = Unplaced | Placed | Finalizing
 """How far an Order has come at the CA."""
 
 
-class FollowFrom(NamedTuple):
-    """What decides which Challenges an Order needs: revisions, and the account's key."""
+class ChallengeInputs(NamedTuple):
+    """The inputs for the Challenges that an Order needs: revisions, and the account's key."""
 
     order: str
     issuer: str
@@ -70,7 +70,7 @@ class FollowFrom(NamedTuple):
 class Ensured(NamedTuple):
     """The names of the Challenges that existed when all were ensured, and what they followed from."""
 
-    follow_from: FollowFrom
+    inputs: ChallengeInputs
     names: frozenset[str]
 
 

@@ -37,7 +37,7 @@ def identifiers_of(spec: OrderSpec) -> tuple[Identifier, ...]:
 
 
 async def place(client: AcmeClient, spec: OrderSpec, replaces: str, now: datetime) -> ServerOrder:
-    """Make the order at the server; `replaces` empty: it names no certificate that it replaces.
+    """Create the order at the server; `replaces` empty: the order names no certificate to replace.
 
     Raises `AcmeError`, `NotOrdered`.
     """
@@ -57,10 +57,10 @@ Contents = dict[str, frozenset[Name]]
 async def find_lost(
     client: AcmeClient, spec: OrderSpec, orders_at: Callable[[str], Sequence[Order]], contents: Contents
 ) -> ServerOrder | None:
-    """An order of the account for just these names that no Order refers to: its response did not reach us.
+    """The account's order for exactly these names that no Order refers to, because its response was lost.
 
-    None where the server does not list an account's orders. What the responses say of orders goes into
-    `contents`, because after a restart many Orders may need it. Raises `AcmeError`.
+    None if the server does not list an account's orders. The contents of orders are cached in `contents`,
+    because after a restart many Orders may need them. Raises `AcmeError`.
     """
     names = names_of_spec(spec)
     for url in await client.run(orders.list_orders):
@@ -114,12 +114,12 @@ def _written(authorization: Authorization) -> ACMEAuthorization:
 
 
 def shown_for(key: AccountKey, kind: str, token: str) -> str:
-    """The proof that a challenge of that type presents for the account with that key."""
+    """The value that a solver presents for a challenge of that type and the account's key."""
     return challenges.shown_value(kind, token, key)
 
 
 async def finalize(client: AcmeClient, order: Order, csr: CsrFacts) -> tuple[ServerOrder, Refused | None]:
-    """Finalise the order; where that is refused because it is in another state, return it with the refusal.
+    """Finalize the order. If the CA refuses because of the order's state, return the order with the refusal.
     Raises `AcmeError`."""
     there = ServerOrder(url=order.status.url, status="ready", finalize=order.status.finalize_url)
     try:

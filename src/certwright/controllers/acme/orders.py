@@ -137,7 +137,7 @@ class OrderReconciler:
         )
 
     def ended(self, key: ObjectKey) -> None:
-        """Wake the Order that waits until the Order of that name has ended."""
+        """Wake the Order that waits for the Order of that name, which has ended."""
         self._equal_orders.ended(key, self._now())
 
     # --- a pass -------------------------------------------------------------------------------------------
@@ -162,7 +162,7 @@ class OrderReconciler:
             return await self._advance(order)
 
     async def _advance(self, order: Order) -> Result:
-        """One pass. If it leaves the Order waiting, another member of the issuer's set may take over."""
+        """One pass. If the Order still waits, another member of the issuer's set may take over."""
         outcome = await self._step(order)
         order = self._orders.cache.get(order.metadata.key) or order
         if order.status.is_final:
@@ -322,7 +322,7 @@ class OrderReconciler:
         return (is_about_content or fails_repeatedly) and not error.is_limit
 
     def _join(self, order: Order, issuer: ResolvedIssuer, url: str) -> tuple[ObjectKey, datetime] | None:
-        """The Order to wait for, because the CA has answered with the order that another one has."""
+        """The Order to wait for, because the CA has answered with the order of that Order."""
         key, now = order.metadata.key, self._now()
         holders = (other.metadata.key for other in self._tools.orders_at(url) if not other.status.is_final)
         holder = next((other for other in holders if other != key), None)
@@ -577,9 +577,8 @@ class OrderReconciler:
     ) -> Result:
         """End the Order in a final state; `annotations` are written before.
 
-        Where the CA has not refused it, but has lost the order, or given its certificate to another client of
-        the account, the request makes the next Order immediately, which is no failure: `replaced_at_most`
-        times a day.
+        If the CA has lost the order, or given its certificate to another client of the account, the request
+        makes the next Order immediately, which is no failure: `replaced_at_most` times a day.
         """
         annotations = dict(annotations or {})
         if replaced_at_most and self._tools.superseded(order) < replaced_at_most:

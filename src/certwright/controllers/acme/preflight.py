@@ -1,8 +1,8 @@
-"""Checks of solvers before an order: of an issuer's when it is checked, and of an Order's (its preflight).
+"""Checks of solvers before an order: when an issuer is checked, and before each order (the preflight).
 
-A new order counts against the CA's limits, so one that cannot succeed is not placed: its solver has no
-credentials, or the account at the DNS provider has no zone for the name. What only the CA's authorizations
-show is left to the Challenges.
+A new order counts against the CA's limits, so a hopeless order is not placed: its solver has no credentials,
+or the account at the DNS provider has no zone for the name. Facts that only the CA's authorizations show are
+left to the Challenges.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ class _Problem(msgspec.Struct, frozen=True):
 
 
 class Preflight:
-    """Preflights that send requests run beside the workers, one for each Order; `wake` enqueues an Order
-    whose preflight has ended after its worker stopped waiting."""
+    """The preflights of Orders. A preflight that sends requests runs beside the workers; `wake` enqueues its
+    Order if it ends after the worker has stopped waiting."""
 
     def __init__(
         self,

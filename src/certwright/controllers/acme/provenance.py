@@ -1,10 +1,10 @@
-"""Provenance of Orders and Challenges: one is acted on only if it repeats what an approved request asks for.
+"""Provenance of Orders and Challenges: an object is acted on only if it repeats an approved request.
 
-The role `edit` may write Orders and Challenges, `metadata.ownerReferences` included. So an owner's name
-proves nothing. An Order counts when the request that owns it, by UID, exists, is approved, and asks for the
-same signing request, names and issuer. A Challenge counts when such an Order owns it, lists its URL,
-authorization and token, and its solver is one of the issuer's. Everything else is refused: no server is
-asked, no solver runs.
+The role `edit` may write Orders and Challenges, including `metadata.ownerReferences`, so an owner's name
+proves nothing. An Order counts if the request that owns it, by UID, exists, is approved, and has the same
+signing request, names and issuer. A Challenge counts if such an Order owns it, lists its URL, authorization
+and token, and its solver is one of the issuer's. Everything else is refused: no server is asked, no solver
+runs.
 
 A refusal is a sentence for `status.reason`; it may end when the owner appears or is approved.
 """
@@ -47,8 +47,8 @@ _REMEMBERED: Final = 256
 
 
 class _Judged(NamedTuple):
-    """A verdict on an Order, and its subject: the Order's generation, its owner, the owner's revision (with
-    that of the sets, of which the owner may name one)."""
+    """A verdict on an Order, and its inputs: the Order's generation, its owner, the revisions of the owner
+    and of the sets, of which the owner may name one."""
 
     generation: int
     owner: OwnerReference | None
@@ -120,7 +120,7 @@ class Provenance:
         return _unfit(challenge.spec, solvers, shown_for)
 
     def order_of(self, challenge: Challenge) -> Order | None:
-        """The Order that owns the Challenge, by UID; None where it does not exist."""
+        """The Order that owns the Challenge, by UID; None if it does not exist."""
         owner = controller_of(challenge.metadata)
         if not _is(owner, ORDERS.kind, ORDERS.group):
             return None
@@ -180,7 +180,7 @@ Described = Callable[[Order, str], ACMEAuthorization | None]
 
 
 class ChallengeOrigin:
-    """Compares a Challenge with the Order that owns it, its issuer, and the CA's own description."""
+    """Compares a Challenge with its Order, its issuer, and the CA's own description."""
 
     def __init__(self, provenance: Provenance, account_of: AccountOf, described: Described) -> None:
         self._provenance = provenance
@@ -203,7 +203,7 @@ class ChallengeOrigin:
         return self._provenance.problem_of_clean_up(challenge, spec.solvers, shown_for)
 
     def order_ended(self, challenge: Challenge) -> str:
-        """That the Challenge's Order has failed, as a sentence; empty where it has not."""
+        """The failure of the Challenge's Order, as a sentence; empty without a failure."""
         order = self._provenance.order_of(challenge)
         if order is None or not order.status.is_final or order.status.state == "valid":
             return ""
@@ -223,8 +223,8 @@ class ChallengeOrigin:
 
 
 def is_of_another_account(annotations: Mapping[str, str], account: Mapping[str, str]) -> bool:
-    """Whether an Order's annotations say that it was superseded, or name another server or account than the
-    issuer uses now. What one side lacks is not compared."""
+    """Whether an Order's annotations mark it as superseded, or name another server or account than the
+    issuer's. A value that either side lacks is not compared."""
     if annotations.get(names.ACME_SUPERSEDED) == "true":
         return True
     for key in (names.ACME_SERVER, names.ACME_ACCOUNT):

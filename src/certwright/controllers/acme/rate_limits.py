@@ -1,11 +1,11 @@
 """Rate limits of CAs: a ledger per CA, fed by Orders and Challenges, and stored in a ConfigMap.
 
-A ConfigMap per CA and not per account, because the CAs count certificates of a domain over all accounts; and
-one for all shards, because they use the same limits (`shared_ledger.py`).
+A ConfigMap belongs to a CA, not to an account, because CAs count the certificates of a domain over all
+accounts. All shards share it, because they share the limits (`shared_ledger.py`).
 
-A crash loses nothing that the CA may have counted. An order is written before the CA receives it (all that
-are admitted at the same time in one write). Later changes are written within half a minute; after a crash
-they are read from the Orders and Challenges that have changed since (by their resourceVersion).
+A crash loses nothing that the CA may have counted. An order is written before the CA receives it; orders
+admitted at the same time are one write. Later changes are written within half a minute; after a crash they
+are read from the Orders and Challenges that have changed since then (by resourceVersion).
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ FindIssuer = Callable[[IssuerReference, str], IssuerState | None]
 
 @dataclass(slots=True)
 class _Book:
-    """The ledger of one CA, and the Orders (by uid) that it may have to enqueue, with their accounts."""
+    """The ledger of one CA, and the Orders to enqueue, by uid, with their accounts."""
 
     shared: SharedLedger
     keys: dict[str, ObjectKey]
@@ -134,8 +134,8 @@ class RateLimits:
 
     async def admit(self, order: Order, issuer: ResolvedIssuer, replaces: bool) -> Wait | None:
         """Whether the CA's limits allow a new order now; a `Wait` until they do. Raises `Unreachable`."""
-        book = await self._book(issuer.spec.server)
-        new_order = self._asking(order, issuer.client.kid, replaces=replaces)
+        book = await self._ledger_of(issuer.spec.server)
+        new_order = self._new_order(order, issuer.client.kid, replaces=replaces)
         self._know(book, order, new_order.account)
         now = self._clock.now()
         if book.tidied_at is None or now - book.tidied_at > _TIDY_EVERY:
@@ -153,7 +153,7 @@ class RateLimits:
         book = self._books.get(issuer.spec.server)
         if book is None or not book.is_loaded:
             return None
-        new_order = self._asking(order, issuer.client.kid, replaces=replaces)
+        new_order = self._new_order(order, issuer.client.kid, replaces=replaces)
         answer = book.shared.ledger.limit_of(new_order, self._clock.now())
         return _wait(answer) if answer is not None else None
 
@@ -163,7 +163,7 @@ class RateLimits:
         book = self._books.get(issuer.spec.server)
         if book is None or not book.is_loaded:
             return True
-        new_order = self._asking(order, issuer.client.kid, replaces=bool(order.spec.replaces))
+        new_order = self._new_order(order, issuer.client.kid, replaces=bool(order.spec.replaces))
         text, until, now = str(error), error.retry_after, self._clock.now()
         concerns_others = True
 
@@ -177,7 +177,7 @@ class RateLimits:
         return concerns_others
 
     async def _ledger(self, server: str) -> SharedLedger:
-        return (await self._book(server)).shared
+        return (await self._ledger_of(server)).shared
 
     def _ledger_changed(self, shared: SharedLedger) -> None:
         self._save_later(self._books[shared.server])
@@ -233,8 +233,8 @@ class RateLimits:
 
     # --- what an Order uses of the limits -------------------------------------------------------------------
 
-    def _asking(self, order: Order, account: str, *, replaces: bool) -> NewOrder:
-        """What the Order asks for. `replaces`: it names the certificate that it replaces."""
+    def _new_order(self, order: Order, account: str, *, replaces: bool) -> NewOrder:
+        """The Order as a new order of the ledger. `replaces`: it names the certificate that it replaces."""
         meta = order.metadata
         return NewOrder(
             uid=meta.uid,
@@ -274,12 +274,12 @@ class RateLimits:
         elif status.is_final:
             by = status.failure_time or now
         end = ISSUED if status.state == "valid" else FAILED if status.is_final else ""
-        new_order = self._asking(order, account, replaces=bool(order.spec.replaces))
+        new_order = self._new_order(order, account, replaces=bool(order.spec.replaces))
         return Seen(new_order, is_newer, bool(status.url), end, by, by)
 
     # --- loading ------------------------------------------------------------------------------------------
 
-    async def _book(self, server: str) -> _Book:
+    async def _ledger_of(self, server: str) -> _Book:
         book = self._books.get(server)
         if book is None:
             keys: dict[str, ObjectKey] = {}
@@ -391,7 +391,7 @@ class RateLimits:
             self._tasks.start(self._poll(book), name=f"other shards' ledger of {book.shared.server}")
 
     async def _poll(self, book: _Book) -> None:
-        """Poll while Orders wait, because another shard may release what it has reserved."""
+        """Poll while Orders wait, because another shard may release capacity."""
         while book.shared.ledger.waiting:
             await self._clock.sleep(_POLL_EVERY_S)
             with suppress(Unreachable):

@@ -1,8 +1,8 @@
 """The Order of a request: found, adopted from an earlier request, or created.
 
-A request has one Order at a time. One that was given up (`ACME_SUPERSEDED`: the issuer uses another server,
-account or profile, or the CA has lost the order) does not count: the next one is created immediately, for the
-same request. A CertificateSigningRequest comes in the form of a CertificateRequest
+A request has one Order at a time. A superseded Order (`ACME_SUPERSEDED`: the issuer uses another server,
+account or profile, or the CA has lost the order) does not count: the next Order is created immediately, for
+the same request. A CertificateSigningRequest is passed in the form of a CertificateRequest
 (`requests/signing_requests.py`) and always gets an Order of its own.
 """
 
@@ -180,11 +180,11 @@ class RequestOrders:
         return changed
 
     async def _reusable(self, request: CertificateRequest, spec: OrderSpec) -> Order | None:
-        """The earlier Order whose certificate this request may have; of several, the one that expires last.
+        """The earlier Order whose certificate this request may have; of several, the Order that expires last.
 
-        "An Order survives its success": while its certificate is fresh, a request for the same key and the
-        same content gets it again, without a request to any server. Not reused if the Certificate's Secret
-        still holds that certificate: the request then asks for a new one.
+        "An Order survives its success": while its certificate is fresh, a request for the same key and
+        content gets it again, without a request to any server. Not reused if the Certificate's Secret still
+        holds that certificate: the request then asks for a new one.
         """
         meta, caches, now = request.metadata, self._caches, self._now()
         candidates = caches.orders_with(meta.namespace, spec)
@@ -245,9 +245,9 @@ def superseded(caches: Caches, now: Callable[[], datetime], order: Order) -> int
 
 
 def has_issued(caches: Caches, order: Order, directory: Directory, account: str) -> bool:
-    """Whether that account of the server issued the certificate that the Order replaces (RFC 9773 §5): by the
-    Order that got it. For an imported or restored certificate, which has none, renewal information that the
-    server has given for it shows that the server issued it."""
+    """Whether that account of the server issued the certificate that the Order replaces (RFC 9773 §5), by the
+    Order that has the certificate. An imported or restored certificate has no Order; the server's renewal
+    information for it proves the same."""
     owner = owner_value(order.metadata.namespace, order.metadata.annotations.get(names.CERTIFICATE_NAME, ""))
     for other, facts in _read(caches.orders_for_certificate(owner)):
         if certificate_id(facts) == order.spec.replaces:

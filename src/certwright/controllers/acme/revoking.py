@@ -75,9 +75,10 @@ async def revoke(
 ) -> Revoked:
     """Revoke the holder's certificate.
 
-    `reason` is one of `REASONS`; the server is asked where the `rules` allow. That it was revoked before is a
-    success. Where the server refuses the certificate's key, the account's key signs, if it can be read.
-    Raises `CannotRevoke`, `ApiError`."""
+    `reason` is one of `REASONS`; `rules` decide whether the server may be called. A certificate that was
+    already revoked is a success. If the server refuses the certificate's key, the account's key signs, if it
+    can be read. Raises `CannotRevoke`, `ApiError`.
+    """
     namespace, secret_name, reference = holder.namespace, holder.name, IssuerReference(name="")
     if not holder.is_secret:
         certificate = await client.get(CERTIFICATES, holder.name, namespace)

@@ -2,8 +2,8 @@
 
 Every change is an operation on the ledger, applied here immediately and kept until it is written. A write
 names the resourceVersion that it is based on. If another process has written first, its ledger is read, the
-operations are applied to that, and the result is written: so an operation MUST be safe to apply again, and
-its result counts only once it is written.
+operations are applied to it, and the result is written. An operation MUST therefore be safe to apply again,
+and its result counts only once it is written.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ _log = logging.getLogger(__name__)
 
 
 class Share(msgspec.Struct):
-    """The part of one shard: the latest revision of an Order or Challenge whose end it has counted, and how
-    many of its Orders wait, by key."""
+    """The part of one shard: the latest revision of an Order or Challenge whose end is counted, and the
+    number of its waiting Orders, by key."""
 
     revision: int = 0
     waiting: dict[str, int] = {}
@@ -54,7 +54,7 @@ class Saved(msgspec.Struct):
     revision: int = 0
 
     def revision_of(self, share: str) -> int:
-        """Up to which revision the Orders of that shard have been counted."""
+        """The revision up to which the Orders of that shard have been counted."""
         if share in self.shares:
             return self.shares[share].revision
         # The number of shards has changed since.
@@ -62,9 +62,8 @@ class Saved(msgspec.Struct):
 
 
 class SharedLedger:
-    """The ledger of the CA at `server`, stored in `namespace`. `own` are the shards of this process,
-    `everyone` all that exist; `revision` is to be raised to that of each Order and Challenge that was
-    seen."""
+    """The ledger of the CA at `server`, stored in `namespace`. `own`: the shards of this process; `everyone`:
+    all shards. The caller raises `revision` to the revision of each observed Order and Challenge."""
 
     def __init__(
         self,
@@ -108,7 +107,7 @@ class SharedLedger:
         return bool(self._operations)
 
     def change(self, operation: Operation) -> None:
-        """Apply the operation. Where it has changed anything, `commit` writes it."""
+        """Apply the operation; `commit` writes its changes, if it has made any."""
         self.ledger.is_changed = False
         operation(self.ledger)
         if self.ledger.is_changed:
@@ -135,7 +134,7 @@ class SharedLedger:
             return is_loaded
 
     async def refresh(self, max_age_s: float) -> None:
-        """Load what others have written, unless it was read within `max_age_s`. Raises `Unreachable`."""
+        """Load the ledger of other processes, unless it was read within `max_age_s`. Raises `Unreachable`."""
         async with self._using:
             if self._clock.monotonic() - self._read_at < max_age_s:
                 return

@@ -40,9 +40,9 @@ class SolverCheckFailed(Exception):
 
 
 class SolverCheck(msgspec.Struct, frozen=True, kw_only=True):
-    """Which solver to check, and for which name. `namespace` is that of the Issuer, empty for a
-    ClusterIssuer; its Secrets are in `secrets_in`. `number` None: the solver of a certificate without labels.
-    `patience` bounds the wait until the record or page is seen."""
+    """A solver to check, and a name. `namespace`: of the Issuer, empty for a ClusterIssuer, whose Secrets are
+    in `secrets_in`. `number` None: the solver of a certificate without labels. `patience`: how long to wait
+    until the record or page is visible."""
 
     issuer: str
     namespace: str
@@ -53,7 +53,7 @@ class SolverCheck(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Environment(msgspec.Struct, frozen=True, kw_only=True):
-    """What the check uses: `client` reads the issuer and its Secrets with the rights of its user."""
+    """The environment of the check: `client` reads the issuer and its Secrets with the user's rights."""
 
     client: Client
     options: AcmeOptions

@@ -142,7 +142,7 @@ class Solvers:
                 )
 
     def _names(self, servers: Sequence[str]) -> NameServers:
-        """One for all challenges that use the same servers, because they share what it learns of zones."""
+        """The name servers, shared by all challenges with the same settings: zones are looked up once."""
         asked = tuple(servers)
         try:
             if asked not in self._asked:
@@ -225,8 +225,8 @@ async def call_webhook(
     """POST a ChallengePayload to the solver of that group and name, and return its answer. Raises
     `SolverError`. Source: cert-manager `pkg/issuer/acme/dns/webhook/webhook.go`.
 
-    The request has the rights of the controllers, and both names come from an object that a tenant may have
-    written: neither may lead to another path.
+    The request has the rights of the controllers, and a tenant may have written both names: neither may lead
+    to another path.
     """
     if not _GROUP.fullmatch(group) or not _SEGMENT.fullmatch(solver):
         raise SolverError(

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class SolverLookup:
-    """Makes solvers; `dependents` records which Orders and Challenges have read which Secrets."""
+    """Makes solvers. `dependents` records which Secrets each Order and Challenge has read."""
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
-"""Waits of Orders and Challenges: why, until when, and when a changed reason is worth another write.
+"""Waits of Orders and Challenges: the reason, the end, and when a changed reason is worth another write.
 
-The time in a reason is for people; nothing reads it back. A reason is copied from the Challenge to the Order,
-its request and its Certificate, so that each change of it is up to four writes.
+The time in a reason is for people; the program never parses it. A reason is copied from the Challenge to the
+Order, its request and its Certificate, so each change is up to four writes.
 """
 
 from __future__ import annotations
@@ -88,8 +88,8 @@ def within(period: timedelta) -> str:
 
 
 def growing(since: timedelta, *, at_least: timedelta, at_most: timedelta) -> timedelta:
-    """The wait before a poll that has been repeated for `since`: a fifth of that, so that a day takes some
-    forty polls, each with its announced time."""
+    """The delay before the next poll, a fifth of the time `since` the first: a day takes some forty polls,
+    each with its announced time."""
     return max(min(since / 5, at_most), at_least)
 
 

@@ -54,8 +54,8 @@ US: Final = "certwright"
 
 
 def service_name(service_type: str, shard: str) -> str:
-    """The name of a namespace's Service of that type; `shard` "": there are none. Each shard has its own, so
-    that one replica writes it."""
+    """The name of a namespace's Service of that type. Each shard has a Service of its own, so that one
+    replica writes it; `shard` is "" without shards."""
     parts = [NAME, "" if service_type in ("", _NODE_PORT) else service_type.lower(), shard]
     return "-".join(part for part in parts if part)
 

@@ -1,7 +1,7 @@
 """The Services of namespaces with pending challenges, and their EndpointSlices, which follow the replicas.
 
-A Service exists while at least one challenge of this process uses it. What a killed process, or cert-manager,
-leaves behind is removed by `Leftovers`.
+A Service exists while a challenge of this process uses it. `Leftovers` removes the objects of killed
+processes and of cert-manager.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class SolverServices:
                 await self._delete(key)
 
     async def remove_unused(self, key: ServiceKey) -> None:
-        """Delete a Service that an earlier process has left, unless it is used again. Raises what a deletion
+        """Delete the Service of an earlier process, unless it is in use again. Raises what a deletion
         raises."""
         async with self._locks[key]:
             if not self._users[key]:
@@ -132,10 +132,10 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 class Replicas:
-    """The addresses of all ready replicas: those of `--http01-cluster-service`, which Kubernetes keeps.
+    """The addresses of all ready replicas, from the EndpointSlices of `--http01-cluster-service`.
 
-    Every replica answers every challenge (`responses.py`), so a proxy that knows all of them passes a CA's
-    request to a living one while another is lost. Without the flag the addresses are those of `own`, the
+    Every replica answers every challenge (`responses.py`), so a proxy with all addresses passes a CA's
+    request to a living replica while another is lost. Without the flag, the addresses are those of `own`, the
     listener of this process.
     """
 
@@ -152,8 +152,8 @@ class Replicas:
 
     @property
     def listener(self) -> ClusterListener:
-        """The listeners of all ready replicas and of this one. A family that this one has no address of is
-        left out, so that the number of EndpointSlices never changes."""
+        """The listeners of all ready replicas and of this process. An address family that this process lacks
+        is left out, so that the number of EndpointSlices never changes."""
         if self._slices is None:
             return self._own
         addresses = {ipaddress.ip_address(text) for text in self._own.addresses}
@@ -204,11 +204,11 @@ _KINDS: Final = (objects.PODS, objects.INGRESSES, objects.HTTP_ROUTES, objects.S
 
 
 class Leftovers:
-    """Removes objects of HTTP-01 solvers that outlived their Challenge, at the start and once an hour: those
-    of cert-manager, or of a process that was killed. `challenges` must be in sync.
+    """Removes objects of HTTP-01 solvers that outlived their Challenge, at the start and once an hour:
+    objects of cert-manager or of a killed process. `challenges` must be in sync.
 
-    Kubernetes deletes most of them with their Challenge, which owns them. What is left is what belongs to a
-    Challenge that has ended and still exists, and the Services of namespaces, which no Challenge owns.
+    Kubernetes deletes most of them with their owner, the Challenge. Left over are objects of a Challenge that
+    has ended and still exists, and the Services of namespaces, which no Challenge owns.
     """
 
     def __init__(

@@ -157,7 +157,7 @@ class Routes:
 
 
 class RouteSolver:
-    """A `Solver` of one Challenge: the listener of this process, and the objects that lead to it."""
+    """A `Solver` of one Challenge: the listener of this process, and the objects that route to it."""
 
     def __init__(self, routes: Routes, listener: Solver, challenge: Challenge) -> None:
         self._routes = routes
@@ -178,7 +178,7 @@ class RouteSolver:
         await self._listener.clean_up(task)
 
     async def restore(self) -> None:
-        """Create again what another client has deleted or reverted. Raises `SolverError`."""
+        """Create objects again that another client has deleted or reverted. Raises `SolverError`."""
         now = self._routes.clock.monotonic()
         if self._added_at is not None and now - self._added_at >= RESTORE_AFTER_S:
             self._added_at = now
@@ -222,13 +222,13 @@ Patch = list[Json]
 
 
 def patch_to_add(ingress: Json, rule: Json) -> Patch | None:
-    """The JSON patch (RFC 6902) that adds the path of `rule`, which has one, for its host; None if the
-    Ingress has it.
+    """The JSON patch (RFC 6902) that adds the only path of `rule` to its host; None if the Ingress has the
+    path.
 
-    The Ingress belongs to a user. Each patch tests the `resourceVersion` that it was computed from, so an
-    edit of the user in between makes it fail, and it is computed again: no rule of the user is lost.
-
-    It goes before the user's paths of that host. Without any, the whole rule is appended.
+    The Ingress belongs to a user. Each patch tests the `resourceVersion` that it was computed from, so a
+    user's edit in between makes the patch fail, and the next attempt computes it again: no rule of the user
+    is lost. The path goes before the user's paths of the host; without such paths, the whole rule is
+    appended.
     """
     (path,) = rule["http"]["paths"]
     rules = _rules(ingress)
