@@ -38,6 +38,7 @@ from certwright.resources.certificate import CertificateSpec
 from certwright.resources.crd_rules import known_rules
 from certwright.resources.names import GROUP
 from certwright.resources.operator_policy import OperatorPolicy
+from certwright.resources.reasons import ISSUING, MANUALLY_TRIGGERED
 from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES, OUR_KINDS
 from certwright.resources.validation import validate, warnings
 
@@ -99,6 +100,7 @@ def certificate_kinds(policy: Policy = lambda: None) -> Extensions:
         (kind.group, kind.kind): _request(policy)
         if kind is CERTIFICATE_REQUESTS
         else KindExtension(
+            mutate=name_renewer if kind is CERTIFICATES else KindExtension().mutate,
             validate=partial(_validate, kind, policy),
             warnings=partial(warnings, kind.kind, kind.group),
             enforced_rules=known_rules(kind.kind, kind.group),
@@ -145,6 +147,30 @@ def set_requester(user: Identity, new: Json, old: Json | None) -> None:
         spec["groups"] = list(user.groups)
     if user.extra:
         spec["extra"] = {name: list(values) for name, values in user.extra.items()}
+
+
+def name_renewer(user: Identity, new: Json, old: Json | None) -> None:
+    """Add the user who asks for a new certificate (`renew`) to the message of the condition that says so."""
+    condition, before = _renewal(new), _renewal(old or {})
+    if condition is None or (before is not None and before["message"] == condition["message"]):
+        return
+    addition = f" by {user.name}"
+    if not condition["message"].endswith(
+        addition
+    ):  # of the first call, where a webhook has changed the write
+        condition["message"] += addition
+
+
+def _renewal(certificate: Json) -> Json | None:
+    """The condition that asks for a new certificate. Nothing about the object has been validated yet."""
+    status = certificate.get("status")
+    conditions = status.get("conditions") if type(status) is dict else None
+    for each in conditions if type(conditions) is list else ():
+        if type(each) is dict and type(each.get("message")) is str:
+            found = (each.get("type"), each.get("status"), each.get("reason"))
+            if found == (ISSUING, "True", MANUALLY_TRIGGERED):
+                return each
+    return None
 
 
 def check_request(new: Json) -> list[FieldError]:

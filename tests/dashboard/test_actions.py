@@ -18,6 +18,7 @@ from certwright.pki.csr import CsrPlan, build_csr
 from certwright.pki.keys import KeyPlan, generate
 from certwright.resources.certificate import PrivateKeySpec
 from certwright.resources.issuer import ACMEIssuer, IssuerSpec
+from certwright.resources.names import RENEWED_BY
 from certwright.resources.references import SecretKeySelector
 from certwright.resources.request import CertificateRequest
 from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES, ISSUERS
@@ -182,6 +183,23 @@ async def test_renewal_from_the_page_and_from_a_card(waiting: World) -> None:
     assert "Retrying certificate default/web." in card.text
     issuing = await waiting.condition("web", "Issuing")
     assert (issuing.status, issuing.reason) == ("True", "ManuallyTriggered")
+    assert issuing.message == f"Certificate re-issuance manually triggered by {ADMIN.name}"
+
+
+async def test_history_says_who_has_asked_for_a_renewal() -> None:
+    async with make_world(enabled="*") as world:
+        await world.create(ISSUERS, make_issuer("root"))
+        await world.create(CERTIFICATES, make_certificate("web", "root"))
+        await world.settle()
+        what = "certificates certificates/status certificaterequests"
+        rights = ("get list patch", "cert-manager.io", what, "")
+        ann = await visitor(world, await grant(world, "ann", rights, namespace="default"))
+        assert "manually triggered" not in (await ann.get(PAGE)).text
+        await ann.post(f"{PAGE}/renew")
+        await world.settle()
+        assert "Certificate re-issuance manually triggered by ann. " in (await ann.get(PAGE)).text
+        marks = (await world.get(CERTIFICATE_REQUESTS, "web-2")).metadata.annotations
+        assert marks[RENEWED_BY] == "Certificate re-issuance manually triggered by ann"
 
 
 async def test_a_card_has_a_button_for_those_who_may_renew(waiting: World) -> None:

@@ -43,8 +43,7 @@ from certwright.pki.certificates import CertificateFacts
 from certwright.pki.csr import read_any_csr
 from certwright.pki.errors import PkiError
 from certwright.resources.delivery import DEFAULT_OUTPUTS
-from certwright.resources.names import GROUP, LAST_APPLIED
-from certwright.resources.reasons import MANUAL_REQUEST_WAITS, MANUALLY_TRIGGERED
+from certwright.resources.names import GROUP, LAST_APPLIED, RENEWED_BY
 
 Json = Mapping[str, Any]
 _MOST_EVENTS: Final = 50
@@ -58,7 +57,6 @@ _LASTING: Final = ("Secret", "Files", "Hosts")
 _FAILED: Final = ("invalid", "errored", "expired")
 _LONGEST_YAML: Final = 64 * 1024
 _NO_SUBJECT: Final = "(none)"
-_BY_HAND: Final = (MANUALLY_TRIGGERED, MANUAL_REQUEST_WAITS)
 _HIDDEN: Final = "(hidden)"
 
 
@@ -299,7 +297,8 @@ def _issuance(request: Json, triggers: Sequence[StreamEntry]) -> Issuance:
         outcome,
         level,
         words,
-        next((event.message for event in triggers if _is_trigger(event, begun)), ""),
+        sentence(str((request["metadata"].get("annotations") or {}).get(RENEWED_BY, "")))
+        or next((event.message for event in triggers if _is_trigger(event, begun)), ""),
         str((request.get("spec") or {}).get("username") or ""),
     )
 
@@ -467,7 +466,7 @@ async def page(visit: Visit) -> View:
         "level": level,
         "chain": chain,
         "broken": broken,
-        "history": history_of(history, _triggers(certificate, events)),
+        "history": history_of(history, events or ()),
         "may_read_requests": "request" not in objects.hidden,
         "kept": (certificate.get("spec") or {}).get("revisionHistoryLimit") or 1,
         "decoded": decoded,
@@ -487,16 +486,6 @@ async def page(visit: Visit) -> View:
         live=("state", "actions", "chain", "history", "content", "deliveries", "events", "lines"),
         details=key.namespace,
     )
-
-
-def _triggers(certificate: Json, events: Sequence[StreamEntry] | None) -> list[StreamEntry]:
-    """The Events that may say why an issuance began, newest first; of one that was asked for by hand there is
-    none, but the condition says so while it runs."""
-    issuing, found = condition(certificate, "Issuing"), list(events or ())
-    if issuing.get("status") == "True" and issuing.get("reason") in _BY_HAND:
-        at = parse_time(issuing.get("lastTransitionTime"))
-        found.insert(0, StreamEntry(at, "Certificate", "", "", "ok", "Issuing", "Asked for by hand", 1))
-    return found
 
 
 async def _events(visit: Visit, *objects: Json | None) -> list[StreamEntry] | None:

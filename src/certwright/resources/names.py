@@ -93,6 +93,8 @@ NOT_BEFORE: Final = "certwright.io/not-before"
 On a failed CertificateRequest: an issuer of another group accepts the next one from this time on."""
 RETRY: Final = "certwright.io/retry"
 """On a Certificate that waits: its retry record as JSON. See `resources/retry.py`."""
+RENEWED_BY: Final = "certwright.io/renewed-by"
+"""On a CertificateRequest: who has asked for it (`renew`), in a sentence."""
 VENAFI_PICKUP_ID: Final = "venafi.cert-manager.io/pickup-id"
 """On a CertificateRequest: the ID of its order at a Certificate Manager server."""
 STATE: Final = frozenset(
@@ -106,6 +108,7 @@ STATE: Final = frozenset(
         ACME_ATTEMPTS,
         NOT_BEFORE,
         RETRY,
+        RENEWED_BY,
         VENAFI_PICKUP_ID,
     }
 )

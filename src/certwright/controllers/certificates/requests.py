@@ -10,6 +10,7 @@ Next:      signing
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from certwright.controllers.acme.identifiers import names_of, names_of_identity
 from certwright.controllers.certificates.draft import Blocked
@@ -23,10 +24,13 @@ from certwright.kube.api.meta import CONTROLLER_REFERENCE, ObjectMeta, removed_m
 from certwright.pki.certificates import CertificateFacts, certificate_id
 from certwright.pki.errors import PkiError
 from certwright.resources import names, reasons
+from certwright.resources.certificate import Certificate
 from certwright.resources.issuer import write_member
 from certwright.resources.request import CertificateRequest, CertificateRequestSpec
 from certwright.resources.request_names import request_names
 from certwright.resources.table import CERTIFICATES
+
+_LONGEST_RENEWED_BY: Final = 400
 
 
 class Requests:
@@ -84,6 +88,7 @@ class Requests:
                 names.SPEC_GENERATION: str(certificate.metadata.generation),
                 names.PRIVATE_KEY_SECRET_NAME: certificate.status.next_private_key_secret_name or "",
                 **_replaces(snapshot),
+                **_renewed_by(certificate),
                 **(write_member(member) if member is not None else {}),
             },
             owner_references=(controller_reference(CERTIFICATES, certificate.metadata),),
@@ -126,6 +131,14 @@ def _replaces(snapshot: Snapshot) -> dict[str, str]:
         return {}
     identifier = certificate_id(facts)
     return {names.REPLACES: identifier} if identifier else {}
+
+
+def _renewed_by(certificate: Certificate) -> dict[str, str]:
+    """Who has asked for the request, as the condition says that it replaces: the request is kept longer."""
+    issuing = conditions.find(certificate.status.conditions, reasons.ISSUING)
+    if issuing is None or issuing.reason != reasons.MANUALLY_TRIGGERED:
+        return {}
+    return {names.RENEWED_BY: issuing.message[:_LONGEST_RENEWED_BY]}
 
 
 def request_name(snapshot: Snapshot, effects: Effects) -> str:
