@@ -1,6 +1,6 @@
 """Inject the CA that an annotation names into one object; the informers and event handlers.
 
-Of all objects of these kinds only those with an annotation are cached, and of these only their identity.
+Only annotated objects of these kinds are cached, and of each only its identity.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _target: msgspec.json.Decoder[Target] = json_decoder(Target)
 
 
 def follow_targets(client: Client, clock: Clock, kind: Kind[Target]) -> Informer[Target]:
-    """An informer of the annotated objects of that kind, which need not be served."""
+    """An informer of the annotated objects of that kind, which the server may lack."""
     return PartialInformer(
         client,
         kind,
@@ -57,7 +57,7 @@ def targets_of(informer: Informer[Target], certificate: ObjectKey) -> list[Targe
 
 
 def enqueue_with_certificates(informer: Informer[Target], caches: Caches, add: Add) -> None:
-    """Enqueue the objects that name a Certificate when it is created, deleted, or has another Secret."""
+    """Enqueue the objects that name a Certificate when it is created, deleted, or changes its Secret."""
 
     def changed(old: Certificate | None, new: Certificate | None) -> None:
         if old is not None and new is not None and old.spec.secret_name == new.spec.secret_name:
@@ -75,7 +75,7 @@ def _is_annotated(raw: msgspec.Raw) -> bool:
 
 
 class _Injected(msgspec.Struct, frozen=True):
-    """The state of an object that needs nothing, and of its CA; `until` it does."""
+    """The state of an object and its CA in which nothing needs to be written, `until` a time."""
 
     revision: str
     ca: bytes
@@ -88,8 +88,8 @@ class _Injected(msgspec.Struct, frozen=True):
 
 
 class CAInjector:
-    """Works on the objects of one kind. Of several replicas the one that works on the Certificate injects its
-    CA; `mine` None: this is the only one. `api_server_ca` is PEM, empty if it is not known."""
+    """Injects CAs into the objects of one kind. Of several replicas, the replica of the Certificate injects
+    its CA; `mine` None: there is one replica. `api_server_ca` is PEM, empty if unknown."""
 
     def __init__(
         self,
@@ -112,7 +112,7 @@ class CAInjector:
         self._reported: dict[ObjectKey, str] = {}
 
     async def reconcile(self, key: ObjectKey) -> Result:
-        """Inject the CA, if the object lacks it. Raises what the API server answers."""
+        """Inject the CA, if the object lacks it. Raises the API server's errors."""
         target = self._informer.cache.get(key)
         if target is None or target.metadata.deletion_timestamp is not None:
             self.dependents.keep_only(key, ())
@@ -164,7 +164,7 @@ class CAInjector:
 
 
 class _Reads:
-    """Reads Certificates and Secrets for one object, and records which Secrets."""
+    """Reads Certificates and Secrets for one object, and records its Secrets."""
 
     def __init__(
         self, caches: Caches, client: Client, dependents: Dependents[ObjectKey], whose: ObjectKey

@@ -1,7 +1,7 @@
-"""The CA that an annotation names: that of a Certificate, of a Secret, or of the API server; and its bundle.
+"""The source of a CA that an annotation names: a Certificate, a Secret or the API server; and the bundle.
 
-A new CA is added to a bundle, and those before it stay until they expire, so that nothing fails between the
-rotation of a CA and that of the certificates it has signed.
+A new CA is added to a bundle, and former CAs stay until they expire, so that nothing fails between the
+rotation of a CA and the renewal of the certificates that the CA has signed.
 
 Source: cert-manager, feature `CAInjectorMerging`.
 """
@@ -41,13 +41,13 @@ class NoRight(NoCA):
 
 
 class Reads(Protocol):
-    """What is read to find a CA. Both raise what a GET raises."""
+    """The functions that read the source of a CA. Both raise what a GET raises."""
 
     async def certificate(self, key: ObjectKey) -> Certificate | None:
         """The Certificate of that name."""
 
     async def secret(self, key: ObjectKey) -> Secret | None:
-        """The Secret of that name; a change of it is noticed from now on."""
+        """The Secret of that name; its changes enqueue the object from now on."""
 
 
 class CA(msgspec.Struct, frozen=True):
@@ -58,7 +58,7 @@ class CA(msgspec.Struct, frozen=True):
 
 
 async def find_ca(sources: Sources, reads: Reads, api_server_ca: bytes) -> CA:
-    """The CA that the annotations name. Raises `NoCA`, and what a GET raises."""
+    """The CA in the source that the annotations name. Raises `NoCA`, and what a GET raises."""
     if sources.secret:
         return await _of_secret(sources.secret, reads)
     if sources.certificate:
@@ -144,12 +144,9 @@ class Bundle(NamedTuple):
 
 
 def merged(existing: bytes, current: Sequence[CertificateFacts], now: datetime) -> Bundle:
-    """The CAs of `existing` in their order, without those that have expired and all but the last
-    `MOST_FORMER` former ones; then the `current` ones that it lacks. cert-manager's order, which is compared
-    byte by byte.
-
-    An `existing` bundle that cannot be read is replaced.
-    """
+    """The CAs of `existing` in their order, without expired CAs and all but the last `MOST_FORMER` former
+    CAs; then the CAs that only `current` has. The order is cert-manager's, because bundles are compared byte
+    by byte. An `existing` bundle that cannot be parsed is replaced."""
     wanted = {ca.der: ca for ca in current}
     present = {ca.der: ca for ca in _read(existing) if ca.der in wanted or ca.not_after > now}
     former = [ca for ca in present.values() if ca.der not in wanted]

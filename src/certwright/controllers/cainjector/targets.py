@@ -24,7 +24,7 @@ Merge = Callable[[bytes], bytes]
 
 
 class Sources(Struct, frozen=True):
-    """The annotations that name the source of a CA bundle; the first one given counts."""
+    """The annotations that name the source of a CA bundle; the first one present counts."""
 
     secret: str = field(default="", name=INJECT_CA_FROM_SECRET)
     certificate: str = field(default="", name=INJECT_CA_FROM)
@@ -112,8 +112,8 @@ def untyped(kind: Kind[Target]) -> Kind[Json]:
 
 
 def injected(kind: Kind[Target], obj: Json, merge: Merge) -> Json | None:
-    """The fields to apply so that each client of the object has the bundle that `merge` makes of its current
-    one; None where all have it, or there is no client."""
+    """The fields to apply so that each client configuration of the object has the bundle that `merge`
+    computes from its present bundle; None if all have it already."""
     if kind is DEFINITIONS:
         conversion = (obj.get("spec") or {}).get("conversion") or {}
         webhook = conversion.get("webhook") or {}

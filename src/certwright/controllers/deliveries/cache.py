@@ -49,7 +49,7 @@ def at_directory_of(
 
 
 def has_failed(delivery: Delivery) -> bool:
-    """Whether it has never delivered, and not because of another Delivery."""
+    """Whether the Delivery has never delivered, and another Delivery is not the cause."""
     condition = conditions.find(delivery.status.conditions, DELIVERED)
     return (
         delivery.status.current is None
@@ -65,8 +65,8 @@ def path_of(delivery: Delivery) -> str:
 
 
 def directory_of(delivery: Delivery, options: DeliveryOptions) -> str:
-    """Its directory, without links, because two roots may lead to it. Empty for a Delivery that its spec or
-    the operator's flags keep from writing: it keeps no other from it."""
+    """The Delivery's directory, with links resolved, because two roots may lead to one directory. Empty if
+    its spec or the operator's flags forbid the Delivery, which then occupies no directory."""
     root = options.roots.get(delivery.spec.root)
     if root is None:
         return ""
@@ -80,7 +80,7 @@ def directory_of(delivery: Delivery, options: DeliveryOptions) -> str:
 def enqueue_deliveries(
     informer: Informer[Delivery], caches: Caches, options: DeliveryOptions, add: Add
 ) -> None:
-    """Enqueue Deliveries for their own events, for those of others to the same directory, and for those of
+    """Enqueue Deliveries for their own events, for events of other Deliveries to the same directory, and of
     their Certificate."""
 
     def changed(old: Delivery | None, new: Delivery | None) -> None:

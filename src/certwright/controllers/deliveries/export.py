@@ -228,8 +228,8 @@ class OnChange:
     """Runs the command for each certificate whose files were replaced, one run at a time. A failed run is
     logged, and repeated with exponential backoff.
 
-    What has succeeded is on the disk, so that a restart repeats only what has not. After a crash between the
-    command's end and that record it runs again.
+    Success is recorded on the disk, so a restart repeats only the rest. After a crash between the command's
+    end and the record, the command runs again.
     """
 
     def __init__(
@@ -305,7 +305,7 @@ class _Named(Struct, frozen=True):
 
 
 class _Target(Struct, frozen=True):
-    """A Certificate, reduced to its identity and the name of its Secret."""
+    """The identity of a Certificate, and the name of its Secret."""
 
     metadata: Identity = Identity()
     spec: _Named = _Named()
@@ -430,7 +430,7 @@ class Exports:
             await self._recorder.close()
 
     async def _rescan(self) -> None:
-        """Write files again that others have changed or deleted, or that could not be written, for ever."""
+        """Write files again that were changed, deleted or not writable, for ever."""
         while True:
             began = self._clock.monotonic()
             self._add((*self._failing, *await asyncio.to_thread(self._exporter.changed_by_others)))
@@ -449,8 +449,8 @@ class Exports:
             await self._write_files(target)
 
     async def _write_files(self, target: _Target) -> None:
-        """Write the files of the certificate. A failure is logged, and tried again; a Secret whose key is not
-        that of its certificate replaces no files, which is an Event too."""
+        """Write the files of the certificate. A failure is logged and retried. A Secret whose key does not
+        fit its certificate replaces no files, and an Event says so."""
         key, name = target.key, target.spec.secret_name
         try:
             secret = await self._client.get(SECRETS, name, key.namespace)
@@ -496,7 +496,7 @@ class Exports:
             self._on_change.add(key, result.version)
 
     async def _report_exported(self, key: ObjectKey, not_after: datetime) -> None:
-        """Set the condition `Exported`, for those that wait for the files. The next issuance removes it."""
+        """Set the condition `Exported`, which clients wait for. The next issuance removes it."""
         expiry = f"{not_after:%Y-%m-%d %H:%M:%S} UTC"
         message = f"the exported files contain the certificate that expires on {expiry}"
         for _ in range(_ATTEMPTS):

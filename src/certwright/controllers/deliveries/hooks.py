@@ -1,7 +1,6 @@
-"""Run the operator's hooks: Deliveries that change within a moment share one run of their command.
+"""Run the operator's hooks: Deliveries that change within a moment share one run of a command.
 
-HAProxy's runtime API is called for each Delivery: a file that it refuses is the failure of that Delivery
-only.
+HAProxy's runtime API is called for each Delivery, so a refused file fails one Delivery only.
 
 Source: HAProxy management guide, "set ssl cert", "commit ssl cert", "abort ssl cert".
 """

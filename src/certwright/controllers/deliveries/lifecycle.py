@@ -1,8 +1,8 @@
-"""Delivery lifecycle: which processes offer which roots, and Deliveries that none of them serves.
+"""Delivery lifecycle: which processes offer which roots, and Deliveries that no process serves.
 
 A process announces its roots by a Lease. The leader observes these Leases, as Kubernetes' node lifecycle
-controller observes those of nodes, and sets `Delivered` of a Delivery to False where no process offers its
-root, or where a process has not delivered what is in the Secret. A process that delivers overwrites that.
+controller observes nodes', and sets `Delivered` of a Delivery to False if no process offers its root, or if
+its process has not delivered the Secret's present content. A process that delivers overwrites the condition.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _WITHDRAW_S: Final = 2.0
 
 
 class Offer(msgspec.Struct, frozen=True):
-    """A root that a process offers to Deliveries of these namespaces (none: all)."""
+    """A root that a process offers to Deliveries of these namespaces (empty: all)."""
 
     root: str
     namespaces: Sequence[str] = ()
@@ -68,8 +68,8 @@ def format_offers(options: DeliveryOptions) -> str:
 
 
 def parse_offers(text: str, within: str = "") -> Iterator[Offer]:
-    """The roots of an annotation. An announcement in the namespace `within` (empty: that of the controllers)
-    is valid for Deliveries of that namespace only, because its tenants may have written it."""
+    """The roots of an annotation. An announcement in the namespace `within` (empty: the controllers'
+    namespace) is valid for Deliveries of that namespace only, because its tenants may have written it."""
     for word in text.split():
         name, _, listed = word.partition("=")
         namespaces = [namespace for namespace in listed.split("+") if namespace]
@@ -110,7 +110,7 @@ class Announcement:
             await self._clock.sleep(RENEW_S)
 
     async def withdraw(self) -> None:
-        """Delete the Lease, so that the leader does not wait until it has expired. Never raises."""
+        """Delete the Lease, so that the leader need not wait for its end. Never raises."""
         with suppress(ApiError, Unreachable, TimeoutError):
             async with asyncio.timeout(_WITHDRAW_S):
                 await self._client.delete(LEASES, self.name, self._namespace)
@@ -150,8 +150,8 @@ class Announcement:
 def warn_of_unknown_roots(
     deliveries: Iterable[Delivery], options: DeliveryOptions, offers: Iterable[Offer]
 ) -> None:
-    """Log the Deliveries whose root neither this process (`options`) offers nor another one (`offers`), if
-    this one offers any."""
+    """Log the Deliveries whose root neither this process (`options`) nor another (`offers`) offers, if this
+    process offers any."""
     roots, own = {*options.roots, *(offer.root for offer in offers)}, ", ".join(sorted(options.roots))
     for delivery in deliveries:
         if own and delivery.spec.root not in roots:
@@ -296,7 +296,7 @@ class DeliveryLifecycle:
             return ""
 
     async def _offers(self) -> list[Offer]:
-        """The roots that other processes offer now. Raises what an API request raises."""
+        """The roots that other processes offer. Raises what an API request raises."""
         try:
             leases = (await self._toolbox.client.list(LEASES, self._namespace, labels=DELIVERY_ROOTS)).items
             self._is_forbidden = False
@@ -377,7 +377,8 @@ def _is_for(namespaces: Iterable[str], namespace: str) -> bool:
 
 
 def _divided_by(delivery: Delivery) -> ObjectKey:
-    """The Certificate, whose Secret its replica has in its cache, or the Delivery."""
+    """The key that decides the shard: the Certificate's, whose Secret its replica has cached, or the
+    Delivery's."""
     ref = delivery.spec.certificate_ref
     return ObjectKey(delivery.metadata.namespace, ref.name) if ref is not None else delivery.metadata.key
 

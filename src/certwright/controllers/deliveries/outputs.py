@@ -33,8 +33,7 @@ _PROFILE = Profile.MODERN_2023
 
 class Source(msgspec.Struct, frozen=True, kw_only=True):
     """The certificate, its PEM with intermediate certificates, its key, its CAs (empty: none), and the
-    passwords of key stores by the name of their file. Other text of the PEM, which servers may not be able to
-    read, is left out."""
+    passwords of key stores by file name. Other text of the PEM, which servers may not parse, is left out."""
 
     certificate: CertificateFacts
     chain_pem: bytes
@@ -43,7 +42,7 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
     passwords: Mapping[str, str]
 
     def contents(self, password: str) -> Contents:
-        """What a key store contains: no CA, because a server does not need it."""
+        """The content of a key store. A server needs no CA, so it has none."""
         return Contents(key_pem=self.key_pem, chain_pem=self.chain_pem, ca_pem=b"", password=password)
 
 
@@ -100,9 +99,9 @@ def outputs_of(spec: DeliverySpec, source: Source) -> Sequence[DeliveryOutput]:
 def make_files(
     outputs: Sequence[DeliveryOutput], source: Source, read: Read, now: datetime
 ) -> dict[str, File]:
-    """The files by name. A key store that contains the same is kept, because a new one would differ in its
-    salt; one that cannot be read is known by its `origin`. Raises `Refused`. Takes some 100 ms of processor
-    for a key store."""
+    """The files by name. An existing key store with the same content is kept, because a new one would differ
+    in its salt; if it cannot be read, its `origin` identifies it. Raises `Refused`. A key store takes some
+    100 ms of processor time."""
     return {
         output.name: File(
             content=_content(output, source, read, now),
@@ -117,7 +116,7 @@ def make_files(
 
 
 def _origin(output: DeliveryOutput, source: Source) -> bytes:
-    """What a key store is made from; empty for files that are the same each time."""
+    """The digest of a key store's inputs; empty for files that are deterministic."""
     if output.format not in (Format.PKCS12, Format.JKS):
         return b""
     return b"\0".join(

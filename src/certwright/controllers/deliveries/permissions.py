@@ -1,6 +1,5 @@
-"""What the operator allows Deliveries by flags (root directories, hooks, addresses that are checked), whether
-a Delivery asks for more, and the reasons why one is not delivered.
-"""
+"""The operator's permissions for Deliveries (root directories, hooks, addresses to check), and the reasons
+why a Delivery is refused."""
 
 from __future__ import annotations
 
@@ -26,8 +25,8 @@ HAPROXY: Final = "haproxy:"
 
 
 class Root(msgspec.Struct, frozen=True, kw_only=True):
-    """A directory, and what Deliveries below it may choose. Empty `owners` and `groups`: none; empty `modes`:
-    those without bits other than read and write; empty `namespaces`: all."""
+    """A directory, and the choices of Deliveries below it. Empty `owners` and `groups`: none; empty `modes`:
+    modes of read and write bits only; empty `namespaces`: all."""
 
     directory: str
     owners: Sequence[str] = ()
@@ -36,14 +35,14 @@ class Root(msgspec.Struct, frozen=True, kw_only=True):
     namespaces: Sequence[str] = ()
 
     def is_for(self, namespace: str) -> bool:
-        """Whether Deliveries of that namespace may write below it."""
+        """Whether Deliveries of that namespace may write below the root."""
         return not self.namespaces or namespace in self.namespaces
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeliveryOptions:
-    """Roots and hooks by name, and patterns of `HOST:PORT` that may be connected to. Nothing by default.
-    `host` is the name of the machine, under which its roots are announced."""
+    """Roots and hooks by name, and patterns of allowed `HOST:PORT`; empty by default. `host`: the name of the
+    machine, under which its roots are announced."""
 
     roots: Mapping[str, Root] = field(default_factory=dict)
     hooks: Mapping[str, str] = field(default_factory=dict, repr=False)

@@ -1,4 +1,5 @@
-"""Deliver one certificate: write its files below the operator's root, run the hook, check what servers serve.
+"""Deliver one certificate: write its files below the operator's root, run the hook, check the served
+certificate.
 
 Only Deliveries whose root the operator of this process has named are processed.
 """
@@ -81,15 +82,14 @@ RunHook = Callable[[str, Change], Awaitable[None]]
 
 
 class _Inputs(msgspec.Struct, frozen=True):
-    """What a Delivery was made from: the generation of its spec and the revisions of its Secrets."""
+    """The inputs of a Delivery: the generation of its spec, and the revisions of its Secrets."""
 
     generation: int | None
     secrets: tuple[str, ...]
 
 
 class _Known(msgspec.Struct, frozen=True, kw_only=True):
-    """What was delivered last. As long as the inputs and the files are the same, there is nothing to
-    write."""
+    """The last delivery. While the inputs and files are the same, nothing is written."""
 
     inputs: _Inputs
     names: Sequence[str]
@@ -104,8 +104,8 @@ class _Retry(Attempts, frozen=True):
 
 
 class _Checked(msgspec.Struct, frozen=True):
-    """The last check: of which certificate and addresses, its failures in a row, and when the next
-    follows."""
+    """The last check: its certificate and addresses, its failures in a row, and when the next check is
+    due."""
 
     certificate: bytes
     addresses: Sequence[ServedAt]
@@ -114,7 +114,7 @@ class _Checked(msgspec.Struct, frozen=True):
 
 
 class _Job(msgspec.Struct, frozen=True):
-    """One Delivery with what was read for it."""
+    """One Delivery with its inputs, read."""
 
     delivery: Delivery
     place: VersionedFolder
@@ -239,8 +239,8 @@ class DeliveryReconciler:
         return secret
 
     def _check_path(self, delivery: Delivery) -> None:
-        """The first Delivery to a path has it: the oldest of those that have delivered, else the oldest that
-        may still do so. Raises `Refused`."""
+        """Check that the path belongs to this Delivery: to the oldest Delivery that has delivered there, else
+        to the oldest that still may. Raises `Refused`."""
         others = [
             other
             for other in at_directory_of(delivery, self._informer, self._options)

@@ -1,6 +1,6 @@
-"""Leader election: one of several replicas runs the controllers, while it holds the lease.
+"""Leader election: one of several replicas runs the controllers while it holds the Lease.
 
-A replica without the lease keeps no caches and costs next to nothing. A replica that loses the lease stops
+A replica without the Lease has no caches and costs next to nothing. A replica that loses the Lease stops
 immediately, drops its state, and waits again.
 """
 

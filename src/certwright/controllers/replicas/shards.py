@@ -1,18 +1,18 @@
-"""Sharding: several replicas share the work, each on the shards whose leases it holds.
+"""Sharding: several replicas share the work; each works on the shards whose Leases it holds.
 
-A replica takes a free shard when it has none. It takes further ones, up to its share, when their holder has
-ended or died, or when they have stayed free for so long that no replica without one can want them. A replica
-that finds none free asks the one that has most of them, through the Lease (`preferredHolder`), which releases
-one if it has two or more. So each of N replicas comes to hold a shard, and the shards of a replica that ended
-are divided among the rest.
+A replica without a shard takes any free shard. It takes further shards, up to its share, when their holder
+has ended or died, or when they have been free for so long that no replica without a shard can want them. If
+no shard is free, the replica requests one from the replica with the most, through the Lease
+(`preferredHolder`); a holder of two or more shards releases one. So each of N replicas comes to hold a shard,
+and the shards of a replica that ended are divided among the rest.
 
-All of them hold one further Lease together, `group`, under an identity that names N. So replicas with another
-N, without shards, and cert-manager itself wait until all of these have ended. A replica takes a shard's Lease
-first and joins the group's afterwards; one that ends leaves the group's Lease free only if it sees every
-shard's free, and nothing was written to the group's Lease since it began to look.
+All replicas hold one further Lease together, `group`, under an identity that names N. So replicas with
+another N, replicas without shards, and cert-manager itself wait until all members have ended. A replica takes
+a shard's Lease first and joins the group's Lease afterwards. A replica that ends releases the group's Lease
+only if all shards are free, and nothing was written to the group's Lease since it began to check.
 
-When the set changes, the controllers are stopped and made again for the new set. That is rare, and the same
-code as at a start, so that no code path is special to it.
+When its set of shards changes, a replica stops its controllers and makes new ones, by the code of a start.
+That is rare.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ _WARN_EVERY_S = 600.0
 
 
 class ShardedReplica(Member):
-    """Makes controllers (`make`) for the shards it holds; `seats` has a candidate for every shard, `group` is
-    the one for the Lease that all replicas of these shards hold together.
+    """Makes controllers (`make`) for the shards it holds. `seats`: a candidate for the Lease of each shard;
+    `group`: the candidate for the Lease that all replicas of these shards hold together.
 
-    They MUST change things through a client that is fenced by `may_write`. Raises what `make` raises.
+    The controllers MUST write through a client that is fenced by `may_write`. Raises what `make` raises.
     """
 
     def __init__(
@@ -82,18 +82,18 @@ class ShardedReplica(Member):
 
     @property
     def shards(self) -> frozenset[int]:
-        """The shards that it works on."""
+        """The shards under work."""
         return self._working
 
     @property
     def may_write(self) -> bool:
-        """Whether this replica certainly holds all shards that it works on."""
+        """Whether this replica certainly holds all shards under work."""
         all_held = all(self._seats[number].is_held for number in self._working)
         return bool(self._working) and all_held and self._group.is_held
 
     @property
     def holder(self) -> str:
-        """Which replicas hold shards, or what this one waits for, as last seen."""
+        """The holders of the shards, or the holder that this replica waits for, as last observed."""
         others = sorted({seat.holder for seat in self._seats if seat.holder})
         return self._conflicts_with or ", ".join(others)
 
@@ -103,7 +103,7 @@ class ShardedReplica(Member):
         return ReplicaMetrics(self._name, self.leads, self._controllers, bool(self._conflicts_with))
 
     def start(self) -> None:
-        """Begin to acquire shards, and to work on those it holds."""
+        """Begin to acquire shards, and to work on held shards."""
         self._tasks.start(self._run(), name="replica")
         self._tasks.start(self._group.follow(), name="watch on the lease")
 
@@ -155,7 +155,8 @@ class ShardedReplica(Member):
             changed.cancel()
 
     async def _may_join(self) -> bool:
-        """Whether the group's Lease is ours or free; otherwise replicas with another division hold it."""
+        """Whether the group's Lease is ours or free; otherwise replicas with another number of shards hold
+        it."""
         if not self._group.is_held:
             try:
                 await self._group.observe(self._retry_s)
@@ -170,7 +171,7 @@ class ShardedReplica(Member):
         return True
 
     def _warn(self, holder: str) -> None:
-        """Report, now and then, that replicas with another division of the work hold the Lease."""
+        """Report, now and then, that replicas with another number of shards hold the Lease."""
         now = self._clock.monotonic()
         if holder == self._conflicts_with and now - self._warned_at < _WARN_EVERY_S:
             return
@@ -189,7 +190,7 @@ class ShardedReplica(Member):
         return frozenset(number for number, seat in enumerate(self._seats) if seat.is_held)
 
     def _workable(self) -> frozenset[int]:
-        """Those on which work is allowed: only while the group's Lease is ours too."""
+        """The shards that may be worked on: none unless the group's Lease is ours too."""
         return self._own_seats() if self._group.is_held else frozenset()
 
     async def _release(self, shards: frozenset[int]) -> None:
@@ -218,8 +219,8 @@ class ShardedReplica(Member):
         return True
 
     async def _leave_group(self) -> None:
-        """Release the group's Lease if this is the last replica. A replica that takes a shard during this
-        joins the group after that: either its shard is seen here, or its write makes this release fail."""
+        """Release the group's Lease if this is the last replica. A replica that takes a shard meanwhile joins
+        the group afterwards: either its shard is seen here, or its write makes this release fail."""
         try:
             await self._group.observe(self._retry_s)
             await asyncio.gather(*(seat.observe(self._retry_s) for seat in self._seats))
@@ -312,9 +313,9 @@ USER_AGENT = "certwright-controllers"
 class ClusterSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of controllers against a shared API server; names and meanings as cert-manager's flags.
 
-    A negative `kube_api_qps` is no limit. With several `shards`, replicas share the work instead of waiting
-    for each other (ours; cert-manager has no such flag). `identity` names this replica, and no other one; a
-    replica that restarts with its former identity takes its Leases over immediately.
+    A negative `kube_api_qps` means no limit. With several `shards`, replicas share the work instead of
+    waiting for each other (not a flag of cert-manager). `identity` is unique to this replica; a replica that
+    restarts with its former identity takes its Leases over immediately.
     """
 
     identity: str

@@ -1,8 +1,8 @@
 """Run approval and signing over one CertificateRequest, and write its status once.
 
-Both change one draft, so that a request that is approved and signed immediately takes one write. All requests
-are approved that are not denied, approved or finished; the API server checks the right to approve.
-Installations with another approver disable this one (`--controllers=*,-certificaterequests-approver`).
+Both change one draft, so that approval and signature take one write. A request is approved unless it is
+denied, approved or finished; the API server checks the right to approve. Installations with another approver
+disable this approver (`--controllers=*,-certificaterequests-approver`).
 
 Source: cert-manager `pkg/controller/certificaterequests/approver`.
 """
@@ -113,7 +113,7 @@ class CertificateRequestReconciler:
         return Result(wake_at=min(result.wake_at, again) if result.wake_at else again)
 
     async def _write(self, key: ObjectKey, request: CertificateRequest, draft: CertificateRequest) -> Result:
-        """Sign what `draft` allows, write the result, send its Events."""
+        """Sign the request, if `draft` allows; write the result; send its Events."""
         is_stored = draft is request
         if draft.spec.issuer_ref.is_set and awaits_signature(draft):
             request, answer = await self._answer_for_set(key, request, draft, is_stored=is_stored)
@@ -143,7 +143,7 @@ class CertificateRequestReconciler:
     async def _answer_for_set(
         self, key: ObjectKey, request: CertificateRequest, draft: CertificateRequest, *, is_stored: bool
     ) -> tuple[CertificateRequest, Answer]:
-        """The request, which names the member now, and that member's answer."""
+        """The request, now with its member, and the member's answer."""
         member = await self._members.choose(draft)
         if isinstance(member, NoMember) and not member.is_announced:
             return request, Answer(draft)
@@ -165,8 +165,8 @@ class CertificateRequestReconciler:
     async def _record_member(
         self, request: CertificateRequest, member: IssuerReference
     ) -> CertificateRequest:
-        """Record the member of its set that the request is sent to, BEFORE it is: after a crash it stays
-        there. What another member's server knows it by is removed."""
+        """Record the member that the request is sent to, BEFORE it is sent, so that a crash does not move it.
+        The former member's identifier of the request is removed."""
         meta = request.metadata
         annotation: dict[str, str | None] = {**write_member(member)}
         if annotation.items() <= meta.annotations.items():

@@ -32,16 +32,15 @@ class IssuerState(msgspec.Struct, frozen=True):
 
 
 class _Known(NamedTuple):
-    """An issuer, and what was derived from it."""
+    """An issuer, and what is derived from it."""
 
     issuer: Issuer | ClusterIssuer
     state: IssuerState
 
 
 class KnownIssuers:
-    """A lister of issuers, from `caches`. `enabled` are the controllers that run here: an issuer whose
-    controller is not among them is judged by another process, and counts as not ready until its status
-    says so."""
+    """Lists issuers from `caches`. `enabled`: the controllers that run here. An issuer whose controller runs
+    in another process counts as not ready until its status reports it."""
 
     def __init__(self, caches: Caches, enabled: frozenset[str], cluster_resource_namespace: str) -> None:
         self._caches = caches
@@ -50,7 +49,7 @@ class KnownIssuers:
         self._states: Lru[tuple[str, ObjectKey], _Known] = Lru(_REMEMBERED)
 
     def of_request(self, request: CertificateRequest) -> IssuerState | None:
-        """The issuer that a request is for; None where there is none of that name."""
+        """The issuer of a request; None if it does not exist."""
         return self.find(request.spec.issuer_ref, request.metadata.namespace)
 
     def find(self, reference: IssuerReference, namespace: str) -> IssuerState | None:
@@ -58,7 +57,7 @@ class KnownIssuers:
         return self._state_of(reference.kind_or_default, namespace, reference.name)
 
     def of_signer(self, signer: Signer) -> IssuerState | None:
-        """The issuer that a signer name means; None where there is none of that name."""
+        """The issuer that a signer name means; None if it does not exist."""
         return self._state_of(signer.kind, signer.namespace, signer.name)
 
     def object_of(self, reference: IssuerReference, namespace: str) -> Issuer | ClusterIssuer | None:

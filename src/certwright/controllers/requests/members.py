@@ -1,8 +1,8 @@
-"""The member of an IssuerSet that signs a request: the first that can, in the order of the set.
+"""The member of an IssuerSet that signs a request: the first member that can, in the order of the set.
 
-A request stays with the member that it was sent to while that works, and as long as its Order exists there.
-It leaves for failures that the circuit breaker counts as the issuer's, and for rate limits; never for what is
-about its names. An Order that the CA has taken is given up only after the CA has been failing for a while.
+A request stays with its member while the member works, and as long as its Order exists there. It fails over
+for failures that the circuit breaker counts as the issuer's, and for rate limits; never for a failure about
+its names. An Order that the CA has accepted is given up only after the CA has been failing for a while.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from certwright.resources.retry import parse_moment
 
 
 class Failover(NamedTuple):
-    """An Order is given up for another member: why, and until when its member is avoided."""
+    """An Order is given up for another member: the reason, and until when the present member is avoided."""
 
     why: str
     not_before: datetime
@@ -55,8 +55,8 @@ known."""
 
 
 class MemberProblem(NamedTuple):
-    """Why a member cannot sign, after its name in a sentence, and what to do; `since` when, if known.
-    `is_unchecked`: the verdict on the issuer follows immediately, and wakes the request and the set."""
+    """Why a member cannot sign, as the end of a sentence, and the fix; `since` when, if known.
+    `is_unchecked`: the check of the issuer follows immediately, and wakes the request and the set."""
 
     why: str
     fix: str = ""
@@ -65,8 +65,8 @@ class MemberProblem(NamedTuple):
 
 
 class NoMember(NamedTuple):
-    """No member can sign a request now: the Event's reason, a sentence, and when to look again (None: when
-    something changes). One that is not `is_announced` is over before it would be read."""
+    """No member can sign a request now: the Event's reason, a sentence, and when to try again (None: when
+    something changes). `is_announced` False: the wait ends before it would be read."""
 
     reason: str
     message: str
@@ -129,7 +129,7 @@ class Members:
     async def choose(
         self, request: CertificateRequest, *, without: IssuerReference | None = None
     ) -> IssuerReference | NoMember:
-        """The member that the request is sent to, another than `without`."""
+        """The member that signs the request, except `without`."""
         reference, namespace = request.spec.issuer_ref, request.metadata.namespace
         issuer_set = self._caches.sets.find(reference, namespace)
         if issuer_set is None:
@@ -164,8 +164,9 @@ class Members:
         return NoMember("IssuerNotReady", text, min(moments, default=None))
 
     def sent_to(self, request: CertificateRequest, member: IssuerReference) -> CertificateRequest:
-        """The request as that member receives it: it names the member instead of the set. Another server than
-        the one that issued the certificate to be replaced does not know that (RFC 9773 §5)."""
+        """The request as the member receives it, with the member in place of the set. Only the server that
+        issued a certificate knows it, so a request to another server names no certificate to replace (RFC
+        9773 §5)."""
         spec, notes = msgspec.structs.replace(request.spec, issuer_ref=member), request.metadata.annotations
         sent = msgspec.structs.replace(request, spec=spec)
         certificate = self._caches.certificates.cache.get(key_of(request))
@@ -179,11 +180,11 @@ class Members:
     async def find_failover(
         self, order: Order, has_failed: bool, limited_until: datetime | None
     ) -> Failover | datetime | None:
-        """Whether an Order that waits is given up so that another member signs: a `Failover`; else when to
-        ask again (None: when something changes).
+        """A `Failover` if the waiting Order is given up so that another member signs; else when to check
+        again (None: when something changes).
 
-        `has_failed`: its member has just failed it; `limited_until`: the member's rate limits let it wait
-        that long.
+        `has_failed`: the Order has just failed at its member. `limited_until`: the end of the member's rate
+        limit.
         """
         owner, sets = owning_request(order), self._caches.sets
         request = self._caches.requests.cache.get(owner) if owner is not None and not sets.is_empty else None
@@ -217,8 +218,8 @@ class Members:
         return Failover(sentence, max(limited_until or now, now + AVOIDED_FOR))
 
     def leaves_server_at(self, request: CertificateRequest) -> datetime | None:
-        """When a request that a Venafi server has accepted may go to another member; None: its member works,
-        or there is no such request."""
+        """When a request that a Venafi server has accepted may fail over; None: its member works, or there is
+        no such request."""
         member = read_member(request.metadata.annotations)
         if member is None or names.VENAFI_PICKUP_ID not in request.metadata.annotations:
             return None
@@ -226,7 +227,7 @@ class Members:
         return problem.since + PATIENCE if problem is not None and problem.since is not None else None
 
     def _leave_former_member(self, request: CertificateRequest, member: IssuerReference) -> None:
-        """The request goes to `member`: it does not wait for the one that it was sent to before."""
+        """Remove the request from its former member's waiting applicants, because it goes to `member`."""
         former, namespace = read_member(request.metadata.annotations), request.metadata.namespace
         if former is None or former.same_issuer(member):
             return
@@ -234,8 +235,8 @@ class Members:
             self._gate.leave(applicant_of(request, former))
 
     def _fixed_member(self, request: CertificateRequest, issuer_set: AnySet) -> IssuerReference | None:
-        """The member that the request stays with whatever its state: it has an Order there, or is being
-        processed there."""
+        """The member that the request stays with whatever the member's state: its Order is there, or its
+        server processes it."""
         members = members_of(issuer_set)
         has_begun = [
             order.spec.issuer_ref
@@ -249,8 +250,8 @@ class Members:
         return next((member for member in members if any(map(member.same_issuer, has_begun))), None)
 
     def _in_order(self, request: CertificateRequest, issuer_set: AnySet) -> list[IssuerReference]:
-        """The members, in the order in which this request tries them: first the one that it was sent to, then
-        the set's active one."""
+        """The members, in the order in which the request tries them: its present member, the set's active
+        member, the others."""
         members = members_of(issuer_set)
         first = (read_member(request.metadata.annotations), issuer_set.status.active)
         order = [

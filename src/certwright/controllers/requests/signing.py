@@ -71,10 +71,10 @@ FindIssuer = Callable[[CertificateRequest], IssuerState | None]
 
 
 class Signing:
-    """The signing of approved CertificateRequests: decides about one at a time, and writes nothing itself.
+    """The signing of approved CertificateRequests, one at a time; writes nothing itself.
 
-    `kinds` are the kinds of issuer that are enabled; requests to others are ignored. `namespaced`: these
-    controllers work in one namespace, where there are no ClusterIssuers.
+    `kinds`: the enabled kinds of issuer; requests to others are ignored. `namespaced`: the controllers work
+    in one namespace, without ClusterIssuers.
     """
 
     def __init__(
@@ -172,7 +172,7 @@ class Signing:
         tools: Tools,
         signing: SigningRequest,
     ) -> Answer:
-        """Send the request to the issuer's server, if its circuit breaker allows that now."""
+        """Send the request to the issuer's server, if its circuit breaker allows."""
         applicant = applicant_of(request)
         if (hold := gate.admit(applicant)) is not None:
             ready = conditions.find(request.status.conditions, reasons.READY)

@@ -130,9 +130,9 @@ def reference_review(client: Client) -> MayReference:
 
 
 class SigningRequestReconciler:
-    """Reconciles CertificateSigningRequests: signs approved ones. `find` looks an issuer up, None where it
-    does not exist; `kinds` are the kinds of issuer that may sign; `secrets_in` returns the namespace of an
-    issuer's Secrets."""
+    """Reconciles CertificateSigningRequests: signs approved ones. `find` looks up an issuer, None if it does
+    not exist. `kinds`: the kinds of issuer that may sign. `secrets_in` returns the namespace of an issuer's
+    Secrets."""
 
     def __init__(
         self,

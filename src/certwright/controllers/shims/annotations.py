@@ -25,9 +25,9 @@ TLS_PROTOCOLS: Final = ("HTTPS", "TLS")
 
 
 class ShimOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """The default issuer is that of Ingresses with one of `auto_annotations`, where it has a name.
-    `extra_annotations` are copied to Certificates. Listeners of `extra_protocols` use TLS, too. `gateways`
-    and `listener_sets` False: these kinds are ignored."""
+    """Settings of the shims. The default issuer applies to Ingresses with one of `auto_annotations`, if it
+    has a name. `extra_annotations` are copied to Certificates. Listeners of `extra_protocols` use TLS, too.
+    `gateways` and `listener_sets` False: these kinds are ignored."""
 
     issuer_name: str = ""
     issuer_kind: str = "Issuer"
@@ -165,7 +165,7 @@ _FALSE: Final = frozenset({"0", "f", "F", "FALSE", "false", "False"})
 
 
 class BadAnnotation(ValueError):
-    """An annotation that cannot be used; the text is one sentence with its name, value and the fix."""
+    """An invalid annotation; the text is one sentence with its name, value and the fix."""
 
 
 def is_true(value: str) -> bool:
@@ -185,8 +185,8 @@ def chooses_issuer(annotations: Mapping[str, str], auto: Iterable[str]) -> bool:
 
 
 def misspelt(annotations: Mapping[str, str]) -> list[str]:
-    """A sentence for each annotation with cert-manager's prefix that does not exist, and one for all after
-    the first ones."""
+    """A sentence for each unknown annotation with cert-manager's prefix, and one sentence for all after the
+    first few."""
     unknown = sorted(key for key in annotations if key not in _KNOWN and _OURS.match(key))
     sentences = []
     for key in unknown[:_MOST]:
@@ -214,9 +214,9 @@ def not_switches(annotations: Mapping[str, str], auto: Iterable[str]) -> list[st
 
 
 def issuer_of(annotations: Mapping[str, str], options: ShimOptions) -> IssuerReference:
-    """The issuer that the annotations choose, with the default one of `options` where they choose none.
+    """The issuer in the annotations, else the default issuer of `options`.
 
-    The default group is that of every issuer without `…/issuer-group`, as with cert-manager. Raises
+    The default group applies to every issuer without `…/issuer-group`, as with cert-manager. Raises
     `BadAnnotation`.
     """
     issuer, cluster_issuer = annotations.get(ISSUER), annotations.get(CLUSTER_ISSUER)
@@ -252,10 +252,8 @@ def _default_issuer(options: ShimOptions, kind: str | None, group: str | None) -
 
 
 def with_annotations(spec: CertificateSpec, annotations: Mapping[str, str]) -> CertificateSpec:
-    """The spec with the fields that the annotations set; names are added to those it has.
-
-    Raises `BadAnnotation`. Values are not validated otherwise.
-    """
+    """The spec with the annotations' fields set, and their names added. Raises `BadAnnotation`. Values are
+    not validated otherwise."""
     given: dict[str, dict[str, Any]] = {"spec": {}, "spec.subject": {}, "spec.privateKey": {}}
     for key, path in FIELDS.items():
         if key in annotations:

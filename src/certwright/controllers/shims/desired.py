@@ -1,5 +1,5 @@
-"""The Certificates that an Ingress, Gateway or ListenerSet calls for by its TLS settings: which names use
-which Secret. No I/O."""
+"""The Certificates that an Ingress, Gateway or ListenerSet needs for its TLS settings: the names of each
+Secret. No I/O."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class TlsSettings(NamedTuple):
 
 
 def read_settings(source: IngressLike, protocols: frozenset[str]) -> TlsSettings:
-    """The TLS settings of the object. `protocols` are those of listeners that need certificates."""
+    """The TLS settings of the object. `protocols`: the listeners' protocols that need certificates."""
     return _of_ingress(source) if isinstance(source, Ingress) else _of_listeners(source, protocols)
 
 
 def size_of(source: IngressLike) -> int:
-    """How many hosts, Secrets and listeners it names, and values in lists of its annotations."""
+    """The number of hosts, Secrets, listeners, and values in lists of annotations."""
     listed = sum(text.count(",") for text in source.metadata.annotations.values())
     if isinstance(source, Ingress):
         return listed + sum(1 + len(tls.hosts) for tls in source.spec.tls)
@@ -45,7 +45,7 @@ def size_of(source: IngressLike) -> int:
 
 
 def secrets_of(source: IngressLike) -> frozenset[str]:
-    """All Secrets that the object names, in its own namespace."""
+    """All Secrets that the object names in its own namespace."""
     if isinstance(source, Ingress):
         return frozenset(tls.secret_name for tls in source.spec.tls if tls.secret_name)
     settings = (listener.tls for listener in source.spec.listeners if listener.tls is not None)
@@ -158,9 +158,9 @@ _OWN_ANNOTATIONS: Final = frozenset(
 
 
 class Desired(msgspec.Struct, frozen=True, kw_only=True):
-    """The Certificates to create or to keep, by name, and why others cannot be made. `secrets` are all that
-    the object names: its Certificates for others are to be deleted. None: nothing is, nor has an `issuer`
-    been found."""
+    """The Certificates to create or keep, by name, and the reasons why others cannot be made. `secrets`: all
+    Secrets that the object names; its Certificates for other Secrets are deleted. None: none is deleted, and
+    no `issuer` was found."""
 
     certificates: Mapping[str, Certificate] = msgspec.field(default_factory=dict)
     problems: Sequence[str] = ()
@@ -171,8 +171,8 @@ class Desired(msgspec.Struct, frozen=True, kw_only=True):
 def desired_for(
     kind: AnyKind, source: IngressLike, inherited: Mapping[str, str], options: ShimOptions
 ) -> Desired | None:
-    """What the object calls for; None where it asks for no certificates. `inherited` are the annotations of
-    the Gateway of a ListenerSet, from which it has its issuer if it names none."""
+    """The Certificates that the object needs; None if it requests no certificates. `inherited`: the
+    annotations of a ListenerSet's Gateway, which name its issuer if its own do not."""
     annotations = source.metadata.annotations
     auto = options.auto_annotations if isinstance(source, Ingress) else ()
     mistakes = [*known.misspelt(annotations), *known.not_switches(annotations, auto)]
@@ -265,7 +265,7 @@ def _without_covered(dns_names: Sequence[str], common_name: str) -> tuple[str, .
 
 
 def _distinct(addresses: Sequence[str]) -> tuple[str, ...]:
-    """Without those that are the same address in another spelling."""
+    """The addresses, without other spellings of the same address."""
     distinct: dict[object, str] = {}
     for text in addresses:
         distinct.setdefault(_address(text) or text, text)

@@ -1,7 +1,7 @@
 """Keep the Certificates of an annotated Ingress, Gateway or ListenerSet.
 
-What it calls for is computed in `desired.py`; this module compares, writes and reports. The event handlers,
-which enqueue the objects, come last.
+`desired.py` computes the desired Certificates; this module compares, writes and reports. The event handlers,
+which enqueue the objects, are at the end.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ _MOST_PROBLEMS = 20
 
 
 class ShimReconciler(Generic[T]):
-    """Works on one object of one kind at a time. `inherited` returns the annotations of an object's Gateway;
-    `lacks_issuer` whether an issuer that the program knows does not exist."""
+    """Reconciles the objects of one kind. `inherited` returns the annotations of an object's Gateway;
+    `lacks_issuer`, whether an issuer of our group does not exist."""
 
     def __init__(
         self,
@@ -187,8 +187,8 @@ def _is_same(old: IngressLike, new: IngressLike) -> bool:
 
 
 def enqueue_with_certificates(informer: Informer[T], caches: Caches, add: Add) -> None:
-    """Enqueue the owner of a Certificate that is changed or deleted, and those that could not create theirs
-    because one of that name existed."""
+    """Enqueue the owner of a changed or deleted Certificate, and the objects that could not create their
+    Certificate because its name was taken."""
 
     def changed(old: Certificate | None, new: Certificate | None) -> None:
         if old is None or (new is not None and _is_same_certificate(old, new)):
@@ -214,7 +214,7 @@ def _is_same_certificate(old: Certificate, new: Certificate) -> bool:
 
 
 def enqueue_with_parents(informer: Informer[ListenerSet], sources: Sources, add: Add) -> None:
-    """Enqueue the ListenerSets of a Gateway that changes: they may inherit its issuer."""
+    """Enqueue the ListenerSets of a changed Gateway, whose issuer they may inherit."""
 
     def changed(old: Gateway | None, new: Gateway | None) -> None:
         if old is None or new is None or old.metadata.annotations != new.metadata.annotations:

@@ -59,7 +59,7 @@ class Sources(msgspec.Struct, frozen=True):
 
     @property
     def all(self) -> list[Informer[Any]]:
-        """Those that there are."""
+        """The existing informers."""
         informers = (self.ingresses, self.gateways, self.listener_sets, self.experimental_listener_sets)
         return [informer for informer in informers if informer is not None]
 
