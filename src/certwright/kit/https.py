@@ -5,7 +5,6 @@ Imported only if such a server is in use, because aiohttp costs 25 MB.
 
 from __future__ import annotations
 
-import ssl
 import sys
 
 import aiohttp
@@ -52,7 +51,15 @@ class HttpsClient:
         rules: ServerRules = HTTPS_ONLY,
     ) -> None:
         self._rules = rules
-        self._tls = _context(tls)
+        context = tls_context(
+            ca_pem=tls.ca_pem,
+            client_cert_pem=tls.certificate_pem,
+            client_key_pem=tls.key_pem,
+            insecure=tls.skip_verify,
+        )
+        if tls.ca_pem and tls.with_system_cas:
+            context.load_default_certs()
+        self._tls = context
         self._server_name = tls.server_name or None
         self._user_agent = user_agent
         self._trust_fix = trust_fix
@@ -165,18 +172,6 @@ def _untrusted(error: Exception, place: str, fix: str) -> ServerUntrusted:
     elif getattr(error, "verify_code", 0) in _NAME_MATTERS:
         fix = "name the server in the URL as its certificate does, or have one issued for this name"
     return ServerUntrusted(f"the TLS certificate of {place} is not trusted: {reason}; {fix}")
-
-
-def _context(tls: ServerTls) -> ssl.SSLContext:
-    context = tls_context(
-        ca_pem=tls.ca_pem,
-        client_cert_pem=tls.certificate_pem,
-        client_key_pem=tls.key_pem,
-        insecure=tls.skip_verify,
-    )
-    if tls.ca_pem and tls.with_system_cas:
-        context.load_default_certs()
-    return context
 
 
 def unreachable(error: BaseException, place: str) -> str:

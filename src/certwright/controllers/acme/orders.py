@@ -171,7 +171,8 @@ class OrderReconciler:
         limited_until = wait.until if wait.is_limit and not wait.is_brief else None
         failover = await self._tools.find_failover(order, wait.is_failure, limited_until)
         if isinstance(failover, Failover):
-            return await self._fail_over(order, failover)
+            marks = {names.ACME_SUPERSEDED: "true", names.MEMBER_NOT_BEFORE: rfc3339(failover.not_before)}
+            return await self._fail(order, "errored", failover.why, marks)
         if isinstance(outcome, Wait):
             if outcome.is_final:
                 return await self._fail(order, "errored", outcome.why)
@@ -560,11 +561,6 @@ class OrderReconciler:
         name = f'{issuer.view.kind} "{issuer.view.name}"'
         why = f"{name} no longer uses {former}, where this order is; another Order takes its place"
         return await self._fail(order, "errored", why, {names.ACME_SUPERSEDED: "true"})
-
-    async def _fail_over(self, order: Order, failover: Failover) -> Result:
-        """End an Order because another member of the set signs; nothing counts as a failure."""
-        marks = {names.ACME_SUPERSEDED: "true", names.MEMBER_NOT_BEFORE: rfc3339(failover.not_before)}
-        return await self._fail(order, "errored", failover.why, marks)
 
     async def _fail(
         self,

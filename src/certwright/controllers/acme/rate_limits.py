@@ -145,7 +145,9 @@ class RateLimits:
         if not isinstance(answer, WaitUntil):
             return None
         self._save_later(book)
-        self._poll_later(book)
+        if book.shared.is_shared and not book.is_active:
+            book.is_active = True
+            self._tasks.start(self._poll(book), name=f"other shards' ledger of {book.shared.server}")
         return _wait(answer)
 
     def limit_of(self, order: Order, issuer: ResolvedIssuer, replaces: bool) -> Wait | None:
@@ -384,11 +386,6 @@ class RateLimits:
                     await book.shared.commit()
 
             self._tasks.start(save(), name=f"ledger of {book.shared.server}, at once")
-
-    def _poll_later(self, book: _Book) -> None:
-        if book.shared.is_shared and not book.is_active:
-            book.is_active = True
-            self._tasks.start(self._poll(book), name=f"other shards' ledger of {book.shared.server}")
 
     async def _poll(self, book: _Book) -> None:
         """Poll while Orders wait, because another shard may release capacity."""

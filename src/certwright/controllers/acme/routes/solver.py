@@ -67,7 +67,10 @@ class Routes:
             uid, service_type = challenge.metadata.uid, objects.service_type_of(challenge)
             await self.services.use(key, service_type, uid, is_fresh=is_fresh)
         if is_fresh:
-            self._note_ignored(challenge, http01)
+            solver = http01.ingress or http01.gateway_http_route
+            if solver is not None and solver.pod_template is not None:
+                message = "podTemplate of the solver has no effect: no pod is created for a challenge"
+                self._recorder.event(CHALLENGES, challenge, "Normal", POD_TEMPLATE_IGNORED, message)
         namespace = key.namespace
         if http01.gateway_http_route is not None:
             if not http01.gateway_http_route.parent_refs:
@@ -106,12 +109,6 @@ class Routes:
     def _service_of(self, challenge: Challenge) -> ServiceKey:
         name = objects.service_name(objects.service_type_of(challenge), self._shard_of(challenge))
         return ServiceKey(challenge.metadata.namespace, name)
-
-    def _note_ignored(self, challenge: Challenge, http01: HTTP01Solver) -> None:
-        solver = http01.ingress or http01.gateway_http_route
-        if solver is not None and solver.pod_template is not None:
-            message = "podTemplate of the solver has no effect: no pod is created for a challenge"
-            self._recorder.event(CHALLENGES, challenge, "Normal", POD_TEMPLATE_IGNORED, message)
 
     async def _apply(self, kind: Kind[objects.Json], manifest: objects.Json) -> None:
         await self._client.apply(kind, manifest, field_manager=FIELD_MANAGER, force=True)
