@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import UTC, datetime
 
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding
@@ -14,19 +13,14 @@ from certwright.acme.protocol.client import AcmeClient
 from certwright.acme.protocol.errors import (
     AccountTrouble,
     Identifier,
-    NotAcme,
     Reaction,
     Refused,
-    Unreachable,
-    Untrusted,
 )
-from certwright.acme.protocol.https import HttpTransport
-from certwright.acme.protocol.messages import Action, TlsOptions
 from certwright.acme.protocol.orders import Order
 from certwright.pki import keys
 from certwright.pki.certificates import certificate_id
 from certwright.pki.csr import CsrPlan, build_csr, read_csr
-from support.pebble import Pebble, running_pebble
+from support.pebble import Pebble
 
 
 async def prove(client: AcmeClient, pebble: Pebble, order: Order) -> None:
@@ -76,18 +70,6 @@ async def test_a_certificate_is_ordered_proven_and_downloaded(client: AcmeClient
     assert len(issued.alternates) == 2
 
 
-async def test_a_warm_account_needs_few_requests(client: AcmeClient, pebble: Pebble) -> None:
-    await issue(client, pebble, "few.example.org")
-    before = client.calls.copy()
-    await issue(client, pebble, "few2.example.org")
-    made = client.calls - before
-    refused = made[Action.NEW_NONCE]
-    # Nonces come with every answer, also with those that refuse one.
-    assert refused == 0
-    assert made[Action.NEW_ORDER] >= 1
-    assert made[Action.DIRECTORY] == made[Action.NEW_ACCOUNT] == 0
-
-
 async def test_the_preferred_chain_is_chosen_by_its_topmost_issuer(
     client: AcmeClient, pebble: Pebble
 ) -> None:
@@ -99,15 +81,6 @@ async def test_the_preferred_chain_is_chosen_by_its_topmost_issuer(
     assert default.chain[-1].issuer_text != f"CN={name}"
     unknown = await issue(client, pebble, "chain.example.org", preferred_chain="Nobody")
     assert unknown.chain[-1].issuer_text == default.chain[-1].issuer_text
-
-
-async def test_a_profile_is_obeyed_and_an_unknown_one_refused(client: AcmeClient, pebble: Pebble) -> None:
-    issued = await issue(client, pebble, "short.example.org", profile="shortlived")
-    assert (issued.chain[0].not_after - issued.chain[0].not_before).days < 7
-    with pytest.raises(Refused) as refused:
-        await issue(client, pebble, "short.example.org", profile="no-such")
-    assert refused.value.problem.name == "invalidProfile"
-    assert refused.value.reaction is Reaction.ORDER_FAILS
 
 
 async def test_a_certificate_is_replaced_once(client: AcmeClient, pebble: Pebble) -> None:
@@ -141,14 +114,6 @@ async def test_a_wrong_proof_is_told_in_the_servers_words(client: AcmeClient, pe
     assert order.status == "invalid"
 
 
-async def test_a_blocked_name_is_refused_for_good(client: AcmeClient) -> None:
-    identifiers = [Identifier("dns", "blocked-domain.example")]
-    with pytest.raises(Refused) as refused:
-        await client.run(orders.new_order, identifiers)
-    assert refused.value.problem.name == "rejectedIdentifier"
-    assert refused.value.reaction is Reaction.ORDER_FAILS
-
-
 async def test_a_certificate_is_revoked_by_the_account_and_by_its_own_key(
     client: AcmeClient, pebble: Pebble
 ) -> None:
@@ -157,16 +122,6 @@ async def test_a_certificate_is_revoked_by_the_account_and_by_its_own_key(
     await client.run(orders.revoke, certificate, reason=reason)
     assert pebble.status_of(f"{certificate.parsed.serial_number:x}")["Status"] == "Revoked"
     await client.run(orders.revoke, certificate)
-
-
-async def test_an_address_can_be_ordered(client: AcmeClient) -> None:
-    order = await client.run(orders.new_order, [Identifier("ip", "127.0.0.1")])
-    authorization = await client.run(orders.fetch_authorization, order.authorizations[0])
-    assert authorization.identifier == Identifier("ip", "127.0.0.1")
-    assert {challenge.type for challenge in authorization.challenges} >= {
-        challenges.HTTP_01,
-        challenges.TLS_ALPN_01,
-    }
 
 
 @pytest.mark.parametrize(
@@ -188,53 +143,9 @@ async def test_a_key_that_the_server_does_not_take_is_the_accounts_trouble(pebbl
     await client.close()
 
 
-async def test_an_account_gets_other_contacts(client: AcmeClient) -> None:
-    changed = await client.run(account.update_contact, ["mailto:other@example.org"])
-    assert changed.contact == ("mailto:other@example.org",)
-
-
 async def test_a_key_without_an_account_is_found_out(pebble: Pebble) -> None:
     client = client_of(pebble)
     with pytest.raises(AccountTrouble) as refused:
         await client.run(account.find)
     assert refused.value.problem.name == "accountDoesNotExist"
     await client.close()
-
-
-async def test_an_account_is_bound_to_the_customers() -> None:
-    mac_key = b"0123456789abcdef0123456789abcdef"
-    known = {"kid-1": "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY"}
-    with running_pebble(externalAccountBindingRequired=True, externalAccountMACKeys=known) as pebble:
-        client = client_of(pebble)
-        assert (await client.directory()).external_account_required
-        with pytest.raises(AccountTrouble) as refused:
-            await client.run(account.register)
-        assert refused.value.problem.name == "externalAccountRequired"
-        for wrong in (account.ExternalAccount("kid-1", b"x" * 32), account.ExternalAccount("no", mac_key)):
-            with pytest.raises(Refused):
-                await client.run(account.register, external=wrong)
-        right = account.ExternalAccount("kid-1", mac_key)
-        assert (await client.run(account.register, external=right)).is_usable
-        await client.close()
-
-
-async def test_wrong_addresses_are_told_apart(pebble: Pebble) -> None:
-    def client(url: str, bundle: bytes = pebble.ca_bundle) -> AcmeClient:
-        transport = HttpTransport(TlsOptions(bundle), user_agent="t", now=_now, timeout_s=200.0)
-        return AcmeClient(url, new_key(), transport, now=_now)
-
-    cases = (
-        (client(pebble.directory, b""), Untrusted, "is not trusted"),
-        (client("https://127.0.0.1:1/dir"), Unreachable, "cannot be reached"),
-        (client("https://no-such-name.invalid/dir"), Unreachable, "cannot be resolved"),
-        (client("localhost"), NotAcme, "not a URL"),
-        (client(pebble.directory.replace("/dir", "/nonce-plz")), NotAcme, "instead of an ACME directory"),
-    )
-    for asked, kind, words in cases:
-        with pytest.raises(kind, match=words):
-            await asked.directory()
-        await asked.close()
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from certwright.acme.solvers.dns01.hosts.acmedns import Account, AcmeDnsSettings
 from certwright.acme.solvers.dns01.hosts.akamai import AkamaiSettings
 from certwright.acme.solvers.dns01.hosts.api import Endpoint
 from certwright.acme.solvers.dns01.hosts.azure import AzureSettings, ServicePrincipal
@@ -16,18 +16,17 @@ from certwright.acme.solvers.dns01.hosts.clouddns import CloudDnsSettings, Servi
 from certwright.acme.solvers.dns01.hosts.cloudflare import CloudflareSettings
 from certwright.acme.solvers.dns01.hosts.contract import HostSettings
 from certwright.acme.solvers.dns01.hosts.digitalocean import DigitalOceanSettings
-from certwright.acme.solvers.dns01.hosts.powerdns import PowerDnsSettings
 from certwright.acme.solvers.dns01.hosts.route53 import Route53Settings
 from certwright.kit.aws.service import AwsEndpoint, StaticKeys
 from certwright.kit.outgoing import ServerRules
-from support.dns import acmedns, akamai, azure, clouddns, cloudflare, digitalocean, powerdns
-from support.dns.acmedns import FakeAcmeDns
+from conformance.check_dns_host import OF_OTHERS, SHARED, ZONE
+from support.dns import akamai, azure, clouddns, cloudflare, digitalocean
 from support.dns.fake import FakeHost
-from support.dns.powerdns import running_powerdns
 from support.dns.route53 import StrictRoute53
 from support.ministack import running_ministack
 
-ZONE = "example.org"
+NAME = f"_acme-challenge.{SHARED}"
+"""Where another client has written a value."""
 HTTP = ServerRules(allow_http=True)
 
 
@@ -48,6 +47,7 @@ class Case:
 @asynccontextmanager
 async def _cloudflare() -> AsyncIterator[Case]:
     fake = cloudflare.FakeCloudflare(ZONE)
+    fake.zones[ZONE].records[NAME] = {"other": OF_OTHERS}
     async with fake.running() as url:
         settings = CloudflareSettings(token=cloudflare.TOKEN, endpoint=Endpoint(url, HTTP))
         yield Case(fake, {"token": cloudflare.TOKEN}, settings)
@@ -56,14 +56,16 @@ async def _cloudflare() -> AsyncIterator[Case]:
 @asynccontextmanager
 async def _digitalocean() -> AsyncIterator[Case]:
     fake = digitalocean.FakeDigitalOcean(ZONE)
+    fake.zones[ZONE].records[NAME] = {"1000": OF_OTHERS}
     async with fake.running() as url:
         settings = DigitalOceanSettings(token=digitalocean.TOKEN, endpoint=Endpoint(f"{url}/v2", HTTP))
         yield Case(fake, {"token": digitalocean.TOKEN}, settings)
 
 
 @asynccontextmanager
-async def _azure() -> AsyncIterator[Case]:
-    fake = azure.FakeAzure(ZONE)
+async def _azure(*, private: bool = False) -> AsyncIterator[Case]:
+    fake = azure.FakeAzure(ZONE, private=private)
+    fake.add(ZONE, "_acme-challenge.shared", OF_OTHERS)
     async with fake.running() as url:
         login = ServicePrincipal(
             authority=Endpoint(url, HTTP),
@@ -77,6 +79,7 @@ async def _azure() -> AsyncIterator[Case]:
             resource_group=azure.GROUP,
             login=login,
             endpoint=Endpoint(url, HTTP),
+            is_private=private,
         )
         given = {
             "tenant": azure.TENANT,
@@ -91,6 +94,7 @@ async def _azure() -> AsyncIterator[Case]:
 @asynccontextmanager
 async def _clouddns() -> AsyncIterator[Case]:
     fake = clouddns.FakeCloudDns(ZONE)
+    fake.add(ZONE, NAME, OF_OTHERS)
     async with fake.running() as url:
         login = ServiceAccountKey(
             email=clouddns.EMAIL,
@@ -105,6 +109,7 @@ async def _clouddns() -> AsyncIterator[Case]:
 @asynccontextmanager
 async def _akamai() -> AsyncIterator[Case]:
     fake = akamai.FakeAkamai(ZONE)
+    fake.zones[ZONE].records[NAME] = {"0": OF_OTHERS}
     async with fake.running() as url:
         given: dict[str, Any] = {
             "client_token": akamai.CLIENT_TOKEN,
@@ -125,38 +130,12 @@ async def _route53() -> AsyncIterator[Case]:
             yield Case(fake, {"key": "test", "secret": "test"}, settings)
 
 
-@asynccontextmanager
-async def _powerdns() -> AsyncIterator[Case]:
-    with running_powerdns([ZONE]) as server:
-        endpoint = Endpoint(server.url, HTTP)
-        fake = FakeHost()
-        fake.url = server.url
-        yield Case(fake, {}, PowerDnsSettings(endpoint=endpoint, key=powerdns.KEY))
-
-
-@asynccontextmanager
-async def _acmedns() -> AsyncIterator[Case]:
-    """200 accounts, one for each of the names `n0` to `n199`."""
-    numbers = range(200)
-    fake = FakeAcmeDns(*(f"sub-{number}" for number in numbers))
-    accounts = tuple(
-        (
-            f"n{number}.{ZONE}",
-            Account(acmedns.USER, acmedns.PASSWORD, f"sub-{number}.auth.test", f"sub-{number}"),
-        )
-        for number in numbers
-    )
-    async with fake.running() as url:
-        yield Case(fake, {}, AcmeDnsSettings(endpoint=Endpoint(url, HTTP), accounts=accounts))
-
-
-CASES = {
-    "acmedns": _acmedns,
+CASES: dict[str, Callable[[], AbstractAsyncContextManager[Case]]] = {
     "akamai": _akamai,
     "azure": _azure,
+    "private azure": partial(_azure, private=True),
     "clouddns": _clouddns,
     "cloudflare": _cloudflare,
     "digitalocean": _digitalocean,
-    "powerdns": _powerdns,
     "route53": _route53,
 }

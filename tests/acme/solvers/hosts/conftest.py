@@ -9,6 +9,8 @@ from certwright.acme.solvers.dns01.hosts.session import HostSession
 from certwright.kit.https import HttpsClient
 from certwright.kit.outgoing import HttpClient, ServerRules, ServerTls
 from conformance.check_dns_host import session_of
+from support.dns.cases import CASES, Case
+from support.dns.fake import FakeHost
 from support.dns.outside import Time
 
 
@@ -30,6 +32,25 @@ async def outside(time: Time) -> AsyncIterator[Outside]:
     yield Outside(client, lambda: time.now)
     for http_client in clients.values():
         await http_client.close()
+
+
+@pytest.fixture
+async def case(request: pytest.FixtureRequest) -> AsyncIterator[Case]:
+    """The provider that the module names in `PROVIDER`."""
+    async with CASES[request.module.PROVIDER]() as made:
+        yield made
+
+
+@pytest.fixture
+def fake(case: Case) -> FakeHost:
+    """The fake of the provider."""
+    return case.fake
+
+
+@pytest.fixture
+def settings(case: Case) -> HostSettings:
+    """Our settings for the fake."""
+    return case.settings
 
 
 @pytest.fixture

@@ -2,54 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
 
 from certwright.acme.solvers.contract import SolverError
-from certwright.acme.solvers.dns01.hosts.api import Endpoint
 from certwright.acme.solvers.dns01.hosts.azure import AzureSettings, ManagedIdentity, ServicePrincipal
-from certwright.acme.solvers.dns01.hosts.contract import CredentialsRejected, Outside
+from certwright.acme.solvers.dns01.hosts.contract import CredentialsRejected, HostedZone, Outside
 from certwright.acme.solvers.dns01.hosts.session import HostSession
-from certwright.kit.outgoing import ServerRules
-from conformance.check_dns_host import OF_OTHERS, ZONE, check_dns_host, session_of, solver_of, task
-from support.dns.azure import ASSERTION, CLIENT, GROUP, SECRET, SUBSCRIPTION, TENANT, FakeAzure
+from conformance.check_dns_host import ZONE, session_of, solver_of, task
+from support.dns.azure import ASSERTION, CLIENT, FakeAzure
 from support.dns.outside import Time
 
 MANAGER = "https://management.azure.com"
 
-
-@pytest.fixture(params=[False, True], ids=["public", "private"])
-async def fake(request: pytest.FixtureRequest) -> AsyncIterator[FakeAzure]:
-    host = FakeAzure(ZONE, private=request.param)
-    host.add(ZONE, "_acme-challenge.shared", OF_OTHERS)
-    async with host.running():
-        yield host
+PROVIDER = "azure"
 
 
 @pytest.fixture
-def principal(fake: FakeAzure) -> ServicePrincipal:
-    endpoint = Endpoint(fake.url, ServerRules(allow_http=True))
-    return ServicePrincipal(
-        authority=endpoint, tenant=TENANT, client_id=CLIENT, resource=MANAGER, secret=SECRET
-    )
-
-
-@pytest.fixture
-def settings(fake: FakeAzure, principal: ServicePrincipal) -> AzureSettings:
-    return AzureSettings(
-        subscription=SUBSCRIPTION,
-        resource_group=GROUP,
-        login=principal,
-        endpoint=principal.authority,
-        is_private=fake.kind == "privateDnsZones",
-    )
-
-
-async def test_it_behaves_as_a_dns_host(fake: FakeAzure, settings: AzureSettings, outside: Outside) -> None:
-    await check_dns_host(lambda: session_of(settings, outside), fake.values)
-    assert fake.sets[ZONE, "_acme-challenge.shared"][1]["metadata"] == {"owner": "others"}
+def principal(settings: AzureSettings) -> ServicePrincipal:
+    assert isinstance(settings.login, ServicePrincipal)
+    return settings.login
 
 
 async def test_one_login_serves_all_challenges_until_the_token_ends(
@@ -76,8 +49,6 @@ async def test_credentials_of_the_surroundings(
 async def test_the_named_zone_is_not_looked_up(
     fake: FakeAzure, settings: AzureSettings, outside: Outside
 ) -> None:
-    from certwright.acme.solvers.dns01.hosts.contract import HostedZone
-
     session = session_of(replace(settings, zone=HostedZone(ZONE, ZONE)), outside)
     await solver_of(session).present(task(f"a.{ZONE}", "v"))
     assert fake.values(f"_acme-challenge.a.{ZONE}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import timedelta
 
@@ -17,36 +16,13 @@ from certwright.acme.solvers.dns01.hosts.clouddns import CloudDnsSettings, Metad
 from certwright.acme.solvers.dns01.hosts.contract import CredentialsRejected, HostedZone, Outside
 from certwright.acme.solvers.dns01.hosts.session import AfterChange, HostSession
 from certwright.kit.outgoing import ServerRules
-from conformance.check_dns_host import OF_OTHERS, SHARED, ZONE, check_dns_host, session_of, solver_of, task
-from support.dns.clouddns import EMAIL, KEY_ID, PROJECT, FakeCloudDns
+from conformance.check_dns_host import ZONE, session_of, solver_of, task
+from support.dns.clouddns import PROJECT, FakeCloudDns
 from support.dns.outside import Time
 
 HTTP = ServerRules(allow_http=True)
 
-
-@pytest.fixture
-async def fake() -> AsyncIterator[FakeCloudDns]:
-    host = FakeCloudDns(ZONE)
-    host.add(ZONE, f"_acme-challenge.{SHARED}", OF_OTHERS)
-    async with host.running():
-        yield host
-
-
-@pytest.fixture
-def key(fake: FakeCloudDns) -> ServiceAccountKey:
-    tokens = Endpoint(f"{fake.url}/token", HTTP)
-    return ServiceAccountKey(email=EMAIL, key_id=KEY_ID, key_pem=fake.key_file["private_key"], tokens=tokens)
-
-
-@pytest.fixture
-def settings(fake: FakeCloudDns, key: ServiceAccountKey) -> CloudDnsSettings:
-    return CloudDnsSettings(project=PROJECT, login=key, endpoint=Endpoint(fake.url, HTTP))
-
-
-async def test_it_behaves_as_a_dns_host(
-    fake: FakeCloudDns, settings: CloudDnsSettings, outside: Outside
-) -> None:
-    await check_dns_host(lambda: session_of(settings, outside), fake.values)
+PROVIDER = "clouddns"
 
 
 async def test_the_requests_do_not_grow_with_the_names(fake: FakeCloudDns, session: HostSession) -> None:
@@ -85,21 +61,22 @@ async def test_the_named_zone_is_not_looked_up(
     assert not [call for call in fake.calls if call.endswith("managedZones")]
 
 
-async def test_a_key_of_another_account_is_refused(
-    settings: CloudDnsSettings, key: ServiceAccountKey, outside: Outside
-) -> None:
+async def test_a_key_of_another_account_is_refused(settings: CloudDnsSettings, outside: Outside) -> None:
     other = rsa.generate_private_key(65537, 2048).private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
-    login = replace(key, key_pem=other.decode())
+    assert isinstance(settings.login, ServiceAccountKey)
+    login = replace(settings.login, key_pem=other.decode())
     with pytest.raises(CredentialsRejected, match="Invalid JWT Signature"):
         await session_of(replace(settings, login=login), outside).verify()
 
 
 async def test_a_key_that_is_none_is_named_and_not_quoted(
-    settings: CloudDnsSettings, key: ServiceAccountKey, outside: Outside
+    settings: CloudDnsSettings, outside: Outside
 ) -> None:
-    session = session_of(replace(settings, login=replace(key, key_pem="half a key")), outside)
+    assert isinstance(settings.login, ServiceAccountKey)
+    login = replace(settings.login, key_pem="half a key")
+    session = session_of(replace(settings, login=login), outside)
     with pytest.raises(SolverError, match="not a private key that can be read") as caught:
         await session.verify()
     assert "half a key" not in str(caught.value)

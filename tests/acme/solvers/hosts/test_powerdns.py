@@ -8,7 +8,6 @@ from dataclasses import replace
 
 import pytest
 
-from certwright.acme.solvers.contract import SolverError
 from certwright.acme.solvers.dns01.hosts.api import Endpoint
 from certwright.acme.solvers.dns01.hosts.contract import CredentialsRejected, Outside
 from certwright.acme.solvers.dns01.hosts.powerdns import PowerDnsSettings
@@ -59,8 +58,3 @@ async def test_a_wrong_key_is_named(settings: PowerDnsSettings, outside: Outside
     with pytest.raises(CredentialsRejected) as caught:
         await session_of(replace(settings, key="wrong-key"), outside).verify()
     assert "wrong-key" not in str(caught.value)
-
-
-async def test_a_missing_zone_is_named(session: HostSession) -> None:
-    with pytest.raises(SolverError, match=r"no zone elsewhere\.example"):
-        await session.find_zone(("elsewhere.example",))
