@@ -133,6 +133,15 @@ class AcmeWorld:
         except TimeoutError:
             raise AssertionError(f"{kind.kind} {name} is not as wanted after {within_s} s: {last}") from None
 
+    async def verdict(self, name: str) -> tuple[str, str, str]:
+        """Status, reason and message of the condition Ready of an issuer, as soon as it has one."""
+        issuer = await self.until(
+            CLUSTER_ISSUERS, name, lambda i: conditions.find(i.status.conditions, "Ready") is not None
+        )
+        ready = conditions.find(issuer.status.conditions, "Ready")
+        assert ready is not None
+        return ready.status, ready.reason, ready.message
+
     async def ready(self, name: str, *, within_s: float = _WITHIN_S) -> Certificate:
         """The Certificate as soon as it is Ready."""
         return await self.until(

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
+import msgspec
+
 from acme.fake_ca import Authorization, FakeCa
 from certwright.acme.protocol.errors import Unreachable
 from certwright.acme.protocol.messages import Action, Request, Response, TlsOptions
@@ -183,6 +185,15 @@ class FakeWorld:
         await self.create(CERTIFICATES, name, certificate_spec)
         if after is not None:
             await self.world.advance(after)
+
+    async def renew(self, name: str) -> None:
+        """Demand a new certificate, as `certwright renew` and `cmctl renew` do."""
+        before = (await self.certificate(name)).status.conditions
+        mark = {"type": "Issuing", "status": "True", "reason": "ManuallyTriggered", "message": "now"}
+        kept = [msgspec.to_builtins(condition) for condition in before if condition.type != "Issuing"]
+        patch = {"status": {"conditions": [*kept, mark]}}
+        await self.world.client.patch(CERTIFICATES, name, "default", patch, subresource="status")
+        await self.world.settle()
 
     def decide(self) -> None:
         """Have the CA give its verdicts on all names, also of those that were `slow`."""

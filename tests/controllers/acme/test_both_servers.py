@@ -63,16 +63,6 @@ def has_ari(certificate: Certificate) -> bool:
     return certificate.status.acme is not None and certificate.status.acme.ari is not None
 
 
-async def verdict(world: AcmeWorld, name: str) -> tuple[str, str]:
-    """Status and message of an issuer's condition."""
-    issuer = await world.until(
-        CLUSTER_ISSUERS, name, lambda i: conditions.find(i.status.conditions, "Ready") is not None
-    )
-    ready = conditions.find(issuer.status.conditions, "Ready")
-    assert ready is not None
-    return ready.status, ready.message
-
-
 @pytest.mark.parametrize(
     ("name", "issuer", "content"),
     [
@@ -96,14 +86,14 @@ async def test_a_profile_is_taken_where_it_is_offered_and_told_where_it_is_not(w
     offered = (await directory_of(world)).profiles
     await world.issuer("profile", profile="shortlived")
     if not offered:
-        status, message = await verdict(world, "profile")
+        status, _, message = await world.verdict("profile")
         assert (status, "a profile with name shortlived (it has none)" in message) == ("True", True)
         return
     await world.certificate("profile", "profile.example.org", issuer="profile")
     leaf = (await world.chain_of("profile"))[0]
     assert (leaf.not_after - leaf.not_before).days in (5, 6)
     await world.issuer("unknown", profile="longlived")
-    status, message = await verdict(world, "unknown")
+    status, _, message = await world.verdict("unknown")
     assert (status, "a profile with name longlived (it has default, shortlived)" in message) == ("True", True)
 
 

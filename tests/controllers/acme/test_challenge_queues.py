@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import random
-from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from certwright.acme.solvers.contract import Check, CheckSettings, NotYet, Ready, Task
+from certwright.acme.solvers.contract import NotYet, Ready, Task
 from certwright.controllers.acme.challenge_queues import SelfChecks, SlotRequest, ValidationSlots
 from certwright.controllers.acme.challenges import Pace
 from certwright.kube.api.meta import ObjectKey
@@ -128,54 +126,51 @@ def test_slots_never_exceed_their_limits_nor_lose_a_challenge(steps: list[tuple[
     assert take(0)
 
 
-async def test_who_has_been_looked_at_less_often_goes_first() -> None:
-    begun: list[str] = []
-    gate = asyncio.Event()
-    checks: SelfChecks[str, str] = SelfChecks(1, lambda _: None)
+class Looks(SelfChecks[str, str]):
+    """Self-checks by name, which record when they begin and end when the gate is open."""
 
-    def look(name: str) -> Any:
+    def __init__(self, most: int) -> None:
+        super().__init__(most, lambda _: None)
+        self.begun: list[str] = []
+        self.gate = asyncio.Event()
+
+    def look(self, name: str, *, attempt: int, flow: str = "") -> None:
+        """Start the self-check of that name."""
+
         async def run() -> str:
-            begun.append(name)
-            await gate.wait()
+            self.begun.append(name)
+            await self.gate.wait()
             return name
 
-        return run
+        self.start(name, run, attempt=attempt, flow=flow)
 
-    checks.start("first", look("first"), attempt=0)
+
+async def test_who_has_been_looked_at_less_often_goes_first() -> None:
+    checks = Looks(1)
+    checks.look("first", attempt=0)
     await asyncio.sleep(0)
     for number in range(4):
-        checks.start(f"dead{number}", look(f"dead{number}"), attempt=7)
-    checks.start("new", look("new"), attempt=0)
-    gate.set()
+        checks.look(f"dead{number}", attempt=7)
+    checks.look("new", attempt=0)
+    checks.gate.set()
     await settle()
-    assert begun[:2] == ["first", "new"]
-    assert sorted(begun[2:]) == [f"dead{number}" for number in range(4)]
+    assert checks.begun[:2] == ["first", "new"]
+    assert sorted(checks.begun[2:]) == [f"dead{number}" for number in range(4)]
     assert (checks.pop("new"), checks.pop("new")) == ("new", None)
 
 
 @pytest.mark.parametrize("attempt", [0, 3])
 async def test_a_flow_that_wants_little_waits_for_none_that_wants_much(attempt: int) -> None:
-    begun: list[str] = []
-    gate = asyncio.Event()
-    checks: SelfChecks[str, str] = SelfChecks(2, lambda _: None)
-
-    def look(name: str) -> Any:
-        async def run() -> str:
-            begun.append(name)
-            await gate.wait()
-            return name
-
-        return run
-
+    checks = Looks(2)
     # All workers are busy, and hundreds wait for their first look.
     for number in range(200):
-        checks.start(f"dead{number}", look(f"dead{number}"), attempt=0, flow="dead")
+        checks.look(f"dead{number}", attempt=0, flow="dead")
     await asyncio.sleep(0)
-    checks.start("live", look("live"), attempt=attempt, flow="live")
-    gate.set()
+    checks.look("live", attempt=attempt, flow="live")
+    checks.gate.set()
     await settle()
-    assert len(begun) == 201
-    assert begun.index("live") <= 4
+    assert len(checks.begun) == 201
+    assert checks.begun.index("live") <= 4
 
 
 async def test_looks_that_nobody_wants_are_ended() -> None:
@@ -221,22 +216,13 @@ async def test_a_look_that_fails_is_no_end_of_looking() -> None:
 
 
 class Broken:
-    """Has all looks taken by a check with a mistake in it, and counts them."""
+    """A self-check with a mistake in it, which counts how often it runs."""
 
     looks = 0
 
-    def make_check(self, _check_settings: CheckSettings) -> Check:
-        """See `MakeCheck`."""
-        return _BrokenCheck(self)
-
-
-@dataclass
-class _BrokenCheck:
-    counts: Broken
-
     async def check(self, _task: Task) -> Ready | NotYet:
         """See `Check`."""
-        self.counts.looks += 1
+        self.looks += 1
         raise KeyError("a mistake")
 
 
@@ -244,7 +230,7 @@ async def test_a_look_that_fails_by_a_mistake_of_ours_is_taken_again_ever_more_r
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     broken = Broken()
-    async with fake_world(make_check=broken.make_check) as fake:
+    async with fake_world(make_check=lambda _: broken) as fake:
         await fake.issuer(solvers=[{"http01": {"ingress": {}}}])
         await fake.issue(after=timedelta(minutes=1))
         (challenge,) = await fake.challenges()
@@ -253,21 +239,14 @@ async def test_a_look_that_fails_by_a_mistake_of_ours_is_taken_again_ever_more_r
         assert "Traceback" in caplog.text
 
 
-SHORTEST, LONGEST = timedelta(seconds=0.05), timedelta(seconds=1)
-
-
-def test_a_quick_server_is_asked_as_soon_as_can_be() -> None:
+@pytest.mark.parametrize(("is_quick", "delay"), [(True, 0.05), (False, 1)])
+def test_a_quick_server_is_asked_as_soon_as_can_be_and_a_slow_one_after_a_second(
+    is_quick: bool, delay: float
+) -> None:
     pace = Pace()
     for _ in range(200):
-        pace.asked(after=pace.delay, is_there=True)
-    assert pace.delay == SHORTEST
-
-
-def test_a_server_that_never_has_it_in_time_is_asked_after_a_second() -> None:
-    pace = Pace()
-    for _ in range(100):
-        pace.asked(after=pace.delay, is_there=False)
-    assert pace.delay == LONGEST
+        pace.asked(after=pace.delay, is_there=is_quick)
+    assert pace.delay == timedelta(seconds=delay)
 
 
 @pytest.mark.parametrize("typical_s", [0.2, 0.5])

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any, cast
 
-import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -31,7 +30,6 @@ from certwright.controllers.acme.challenges import ChallengeReconciler, Challeng
 from certwright.controllers.acme.clients import ResolvedIssuer
 from certwright.controllers.acme.options import AcmeOptions
 from certwright.controllers.acme.waits import Pause, Wait
-from certwright.controllers.toolbox import Toolbox
 from certwright.issuers.contract import IssuerView
 from certwright.kube.api.meta import ObjectMeta
 from certwright.resources import names
@@ -39,6 +37,7 @@ from certwright.resources.acme import Challenge, ChallengeSpec, ChallengeStatus
 from certwright.resources.issuer import ACMEIssuer
 from certwright.resources.references import IssuerReference
 from certwright.resources.solver import Solver as SolverSpec
+from controllers.acme.passes import Around
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
 SECOND, MINUTE, HOUR = timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=1)
@@ -53,11 +52,11 @@ SPEC = ChallengeSpec(
     solver=SolverSpec(),
     issuer_ref=IssuerReference(name="acme"),
 )
-PATIENT = msgspec.structs.replace(SPEC, solver=SolverSpec(wait_instead_of_self_check="1m"))
+PATIENT = replace(SPEC, solver=SolverSpec(wait_instead_of_self_check="1m"))
 META = ObjectMeta(name="c", namespace="n", uid="u")
-DELETED = msgspec.structs.replace(META, deletion_timestamp=NOW)
-FINALIZED = msgspec.structs.replace(DELETED, finalizers=("acme.cert-manager.io/finalizer",))
-NAMED = msgspec.structs.replace(META, annotations={names.NOT_BEFORE: (NOW + HOUR).isoformat()})
+DELETED = replace(META, deletion_timestamp=NOW)
+FINALIZED = replace(DELETED, finalizers=("acme.cert-manager.io/finalizer",))
+NAMED = replace(META, annotations={names.NOT_BEFORE: (NOW + HOUR).isoformat()})
 BLANK = ChallengeStatus()
 SHOWN = ChallengeStatus(state="pending", presented=True)
 FINAL = ChallengeStatus(state="valid", presented=True)
@@ -117,110 +116,75 @@ class Did:
     failures: int = 0
 
 
-class Driver:
-    """Everything around a `ChallengeReconciler`: records what is called, and answers as `given` says."""
+class Driver(Around):
+    """A `ChallengeReconciler` whose surroundings answer as `given` says."""
 
     def __init__(self, given: Given) -> None:
-        self.given = given
-        self.log: list[str] = []
-        self.challenge = Challenge(metadata=given.meta, spec=given.spec, status=given.status)
+        challenge = Challenge(metadata=given.meta, spec=given.spec, status=given.status)
+        super().__init__(challenge, given.answers, NOW)
         client = SimpleNamespace(
             directory_url="https://ca/", kid="kid", run=self._run, key=SimpleNamespace(thumbprint="k")
         )
         issuer = ResolvedIssuer(cast(IssuerView, object()), cast(ACMEIssuer, object()), cast(Any, client))
-        solver = SimpleNamespace(present=self._part("present"), clean_up=self._part("clean_up"))
+        solver = SimpleNamespace(present=self.later("present"), clean_up=self.later("clean_up"))
         self.solver = cast(Any, solver), cast(Any, object())
         gate = SimpleNamespace(
-            admit_continuation=lambda _: self._answer("admit_continuation"),
-            ends_pause=lambda *_: self._answer("is_hurried", False),
+            admit_continuation=lambda _: self.answer("admit_continuation"),
+            ends_pause=lambda *_: self.answer("is_hurried", False),
             record_answer=lambda _: self.log.append("answered"),
             record_failure=lambda _challenge, error, _named: self.log.append("troubled"),
         )
         origin = SimpleNamespace(
-            problem=lambda *_: self._answer("problem", ""),
-            problem_of_clean_up=self._part("", "problem_of_clean_up", ""),
-            is_described=lambda _: self._answer("is_described", True),
-            order_ended=lambda _: self._answer("order_ended", ""),
+            problem=lambda *_: self.answer("problem", ""),
+            problem_of_clean_up=self.later("", "problem_of_clean_up", ""),
+            is_described=lambda _: self.answer("is_described", True),
+            order_ended=lambda _: self.answer("order_ended", ""),
         )
-        notifies = self._answer("notifies", False)
+        notifies = self.answer("notifies", False)
         tools = ChallengeTools(
             origin=cast(Any, origin),
-            resolve_issuer=self._part("", "issuer", issuer),
-            find_solver=self._part("", "solver", self.solver),
+            resolve_issuer=self.later("", "issuer", issuer),
+            find_solver=self.later("", "solver", self.solver),
             circuit_gate=cast(Any, gate),
             wake=lambda _: None,
             enqueue_order=(lambda _: self.log.append("notify")) if notifies else None,
         )
-        informer = SimpleNamespace(cache=SimpleNamespace(get=lambda _key: self.challenge), put=lambda _: None)
-        toolbox = Toolbox(
-            client=cast(Any, SimpleNamespace(patch=self._patch)),
-            recorder=cast(Any, SimpleNamespace(event=lambda *event: self.log.append(f"event {event[3]}"))),
-            executor=cast(Any, None),
-            now=lambda: NOW,
-        )
-        self.reconciler = ChallengeReconciler(cast(Any, informer), toolbox, tools, AcmeOptions())
-        self.reconciler._status = cast(Any, SimpleNamespace(commit=self._commit))
+        self.reconciler = ChallengeReconciler(self.informer, self.toolbox, tools, AcmeOptions())
+        self.reconciler._status = self.committer
         checks = SimpleNamespace(
             start=lambda _key, _run, *, attempt, flow: self.log.append(f"check {attempt}"),
-            peek=lambda _: self._answer("check"),
-            pop=lambda _: self._answer("check"),
+            peek=lambda _: self.answer("check"),
+            pop=lambda _: self.answer("check"),
             forget=lambda _: None,
         )
         self.reconciler.checks = cast(Any, checks)
-        if self._answer("slots") == "taken":
+        if self.answer("slots") == "taken":
             self.reconciler.slots.acquire(SlotRequest(META.key, "o", ("a.example.org", "HTTP-01")))
-            other = msgspec.structs.replace(META, name="other").key
+            other = replace(META, name="other").key
             self.reconciler.slots.release(META.key)
             self.reconciler.slots.acquire(SlotRequest(other, "o", ("a.example.org", "HTTP-01")))
-        progress = replace(self.reconciler._tracker.of(self.challenge), failures=given.failures)
+        progress = replace(self.reconciler._tracker.of(self.obj), failures=given.failures)
         if given.stage is not None:
             made = Work(TASK, *self.solver, given.stage, asked_at=NOW - MINUTE)
             progress = replace(progress, work=dataclasses.replace(made, **given.work))
-        self.reconciler._tracker.keep(self.challenge, progress)
+        self.reconciler._tracker.keep(self.obj, progress)
 
     async def outcome(self) -> Did:
         """Run the pass."""
-        result = await self.reconciler.reconcile(self.challenge.metadata.key)
-        before, after = self.given.status, self.challenge.status
-        status = {
-            name: getattr(after, name)
-            for name in after.__struct_fields__
-            if getattr(after, name) != getattr(before, name)
-        }
-        progress = self.reconciler._tracker.of(self.challenge)
+        result = await self.reconciler.reconcile(self.obj.metadata.key)
+        progress = self.reconciler._tracker.of(self.obj)
         stage = progress.work.stage if progress.work is not None else None
-        return Did(" ".join(self.log), status, stage, result.wake_at, progress.failures)
-
-    def _answer(self, name: str, default: Any = None) -> Any:
-        answer = self.given.answers.get(name, default)
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-    def _part(self, logged: str, name: str = "", default: Any = None) -> Callable[..., Awaitable[Any]]:
-        async def call(*_arguments: Any) -> Any:
-            self.log.extend([logged] if logged else [])
-            return self._answer(name or logged, default)
-
-        return call
+        return Did(" ".join(self.log), self.changed_status(), stage, result.wake_at, progress.failures)
 
     async def _run(self, request: Callable[..., Any], *_arguments: Any) -> Any:
         self.log.append(request.__name__.partition("_")[0])
-        return self._answer(self.log[-1], PENDING)
+        return self.answer(self.log[-1], PENDING)
 
-    async def _patch(self, _kind: Any, _name: str, _namespace: str, patch: dict[str, Any]) -> Challenge:
-        self.log.append(
-            " ".join(
-                {"annotations": "annotate", "finalizers": "release"}.get(name, "")
-                for name in patch["metadata"]
-            ).strip()
-        )
-        return self.challenge
-
-    async def _commit(self, _kind: Any, _old: Challenge, new: Challenge) -> Challenge:
-        self.log.append("write")
-        self.challenge = new
-        return new
+    async def patch(self, _kind: Any, _name: str, _namespace: str, patch: dict[str, Any]) -> Challenge:
+        """Record new annotations, and that our finalizer is removed."""
+        logged = {"annotations": "annotate", "finalizers": "release"}
+        self.log.append(" ".join(logged[name] for name in patch["metadata"] if name in logged))
+        return cast(Challenge, self.obj)
 
 
 PRESENTED = {"state": "pending", "presented": True, "presented_at": NOW - MINUTE}
@@ -537,7 +501,7 @@ async def test_an_error_that_waiting_mends_pauses_the_challenge(
     did = await driver.outcome()
     assert did.what == "accept troubled annotate write"
     assert (did.wakes, did.failures, did.stage) == (NOW + until, failures + 1, SEEN)
-    work = driver.reconciler._tracker.of(driver.challenge).work
+    work = driver.reconciler._tracker.of(driver.obj).work
     assert work is not None
     assert work.pause == Pause(NOW + until, NOW, is_ours=is_ours)
     assert len(driver.reconciler.slots) == 0

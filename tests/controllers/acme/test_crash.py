@@ -12,7 +12,6 @@ from certwright.acme.protocol.messages import Action
 from certwright.kube.util import http_messages
 from certwright.pki.certificates import read_certificate
 from certwright.pki.keys import load_private_key, public_key_der
-from certwright.resources.table import CERTIFICATES
 from controllers.acme.fake_world import FakeWorld
 from controllers.crashes import CONFLICT
 
@@ -108,10 +107,7 @@ async def test_a_crash_in_a_renewal_orders_once(bare: FakeWorld) -> None:
     for step in (5, 7, 9, 12, 15):
         ordered = len(bare.ca.orders)
         bare.cut.left = step
-        status = {"conditions": [{"type": "Issuing", "status": "True", "reason": "ManuallyTriggered"}]}
-        await bare.world.client.patch(
-            CERTIFICATES, "web", "default", {"status": status}, subresource="status"
-        )
+        await bare.renew("web")
         await bare.world.advance(timedelta(seconds=10))
         await bare.start()
         await bare.world.advance(timedelta(minutes=2))

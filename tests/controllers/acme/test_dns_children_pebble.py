@@ -47,13 +47,7 @@ async def world(server: PowerDnsServer, tmp_path_factory: pytest.TempPathFactory
     with pytest.MonkeyPatch.context() as patch, running_pebble(names=server.address) as pebble:
         patch.syspath_prepend(folder)
         patch.setenv("DNS01_PLUGIN_PDNS_URL", server.url)
-        async with acme_world(
-            pebble,
-            policy=policy,
-            dns01_nameservers=(server.address,),
-            dns01_recursive_only=False,
-            dns01_authority_port=server.port,
-        ) as made:
+        async with acme_world(pebble, bind=server, policy=policy) as made:
             await made.secret("pdns", {"auth_token": KEY.encode()}, "kube-system")
             await made.secret("pdns", {"auth_token": b"wrong"}, "default")
             lexicon = {"provider": "powerdns", "credentialsSecretRef": {"name": "pdns"}}

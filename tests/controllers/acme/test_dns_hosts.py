@@ -1,4 +1,5 @@
-"""From the fields of `dns01` to the settings of DNS hosts: Secrets, endpoints, ambient credentials."""
+"""From the fields of `dns01` to the settings of DNS hosts: Secrets, endpoints, ambient credentials, options
+of `lexicon` and `plugin`."""
 
 from __future__ import annotations
 
@@ -11,6 +12,8 @@ import msgspec
 import pytest
 
 from certwright.acme.solvers.contract import SolverError
+from certwright.acme.solvers.dns01.child.messages import Provider
+from certwright.acme.solvers.dns01.hosts.in_child import ChildSettings
 from certwright.controllers.acme.dns_hosts import HOSTS, HostValues, host_of, settings_of
 from certwright.issuers.contract import GetToken
 from certwright.kit.aws.credentials import AssumedRole, InstanceMetadata
@@ -18,6 +21,7 @@ from certwright.kit.aws.errors import AwsError
 from certwright.kit.aws.service import StaticKeys
 from certwright.kit.outgoing import ServerRules
 from certwright.kube.api.errors import Unreachable
+from certwright.resources.references import secret_names
 from certwright.resources.solver import DNS01_ENDPOINTS, DNS01Solver
 from support.dns.clouddns import FakeCloudDns
 
@@ -53,6 +57,18 @@ SOLVERS: dict[str, dict[str, Any]] = {
     "powerDNS": {"host": "https://pdns.test", "apiKeySecretRef": ref()},
     "route53": {"accessKeyID": "AKIA", "secretAccessKeySecretRef": ref()},
 }
+CHILDREN: dict[str, dict[str, Any]] = {
+    "lexicon": {
+        "provider": "powerdns",
+        "credentialsSecretRef": {"name": "dns"},
+        "options": {"pdns_server_id": "main", "ttl": "300"},
+    },
+    "plugin": {
+        "name": "mine",
+        "config": {"b": 1, "a": [True]},
+        "secretRefs": {"token": {"name": "dns", "key": "auth_token"}},
+    },
+}
 AMBIENT = {
     "azureDNS": {"subscriptionID": "s", "resourceGroupName": "g"},
     "cloudDNS": {"project": "p"},
@@ -70,6 +86,7 @@ async def made(
     ambient: bool = False,
     namespace: str = "default",
     get_token: GetToken | None = None,
+    lexicon_options: Mapping[str, str] | None = None,
 ) -> Any:
     async def get_secret(_name: str) -> Mapping[str, bytes] | None:
         return data
@@ -85,6 +102,7 @@ async def made(
         endpoints=endpoints or {},
         environment=environment or {},
         ambient=ambient,
+        lexicon_options={"powerdns": lexicon_options or {}},
     )
     return await settings_of(solver, field, values)
 
@@ -265,4 +283,60 @@ async def test_the_environment_and_the_operator_move_the_endpoints_of_aws() -> N
     assert await urls(each, {"route53": "http://flag", "route53-sts": "http://s"}) == (
         "http://flag",
         "http://s",
+    )
+
+
+def provider_of(settings: ChildSettings) -> Provider:
+    """What the process with the provider's code is told."""
+    return msgspec.json.decode(settings.provider, type=Provider)
+
+
+@pytest.mark.parametrize("name", CHILDREN)
+async def test_settings_of_a_child_are_values_that_show_no_secret(name: str) -> None:
+    spec, data = CHILDREN[name], {"auth_token": SECRET.encode()}
+    first, second = await made(name, spec, data), await made(name, spec, data)
+    assert first == second
+    assert hash(first) == hash(second)
+    assert SECRET not in repr(first)
+    assert first != await made(name, spec, {"auth_token": b"another"})
+    assert secret_names(msgspec.convert({name: spec}, DNS01Solver)) == {"dns"}
+    with pytest.raises(
+        SolverError, match=r'^dns01\.\w+\.\w+Refs?[.\w]*: Secret "dns" does not exist; create it$'
+    ):
+        await made(name, spec, None)
+
+
+async def test_options_of_the_secret_and_of_the_operator_are_passed() -> None:
+    data = {"auth_token": b"a-secret-value\n"}
+    operator = {"pdns_server": "https://dns", "pdns_server_id": "localhost"}
+    settings = await made("lexicon", CHILDREN["lexicon"], data, lexicon_options=operator)
+    assert provider_of(settings) == Provider(
+        kind="lexicon",
+        name="powerdns",
+        options={"ttl": "300", "auth_token": SECRET, **operator},
+        servers=("https://dns",),
+    )
+
+
+async def test_a_secret_sets_no_option_of_the_operator() -> None:
+    data = {"auth_token": SECRET.encode(), "pdns_server": b"http://169.254.169.254/"}
+    with pytest.raises(
+        SolverError, match=r'entry "pdns_server" of Secret "dns": only the operator'
+    ) as caught:
+        await made("lexicon", CHILDREN["lexicon"], data)
+    assert "169.254" not in str(caught.value)
+    with pytest.raises(SolverError, match=r'entry "auth_key" of Secret "dns": must not begin with file::'):
+        await made("lexicon", CHILDREN["lexicon"], {"auth_key": b" file::/etc/passwd"})
+
+
+async def test_options_that_were_stored_without_validation_are_refused() -> None:
+    spec = {"provider": "powerdns", "options": {"pdns_server": "http://internal"}}
+    with pytest.raises(SolverError, match=r"dns01\.lexicon\.options\.pdns_server: only the operator may set"):
+        await made("lexicon", spec, {})
+
+
+async def test_a_plugin_is_passed_its_configuration_and_bytes() -> None:
+    settings = await made("plugin", CHILDREN["plugin"], {"auth_token": b"\xff\x00binary"})
+    assert provider_of(settings) == Provider(
+        kind="plugin", name="mine", config={"b": 1, "a": [True]}, secrets={"token": b"\xff\x00binary"}
     )

@@ -90,21 +90,14 @@ async def test_a_domain_that_has_had_its_certificates_does_not_hold_up_others(li
     assert await ready(limited, "c") == [True]
 
 
-async def test_what_was_counted_survives_a_restart(limited: FakeWorld) -> None:
-    for name in ("a", "b", "c"):
-        await issue(limited, name, f"www.{name}.org")
-    await limited.start()
-    await issue(limited, "d", "www.d.org")
-    assert orders_made(limited) == 3
-    assert "3 orders of this account" in await reason_of(limited, "d")
-
-
-async def test_without_the_config_map_it_is_counted_from_the_orders(limited: FakeWorld) -> None:
+@pytest.mark.parametrize("is_deleted", [False, True], ids=["saved", "from the Orders"])
+async def test_what_was_counted_survives_a_restart(limited: FakeWorld, *, is_deleted: bool) -> None:
     for name in ("a", "b", "c"):
         await issue(limited, name, f"{name}.shop.org")
     await limited.world.stop_controllers()
     meta = (await kept(limited)).metadata
-    await limited.world.client.delete(CONFIG_MAPS, meta.name, meta.namespace)
+    if is_deleted:
+        await limited.world.client.delete(CONFIG_MAPS, meta.name, meta.namespace)
     await limited.start()
     await issue(limited, "d", "d.shop.org")
     assert orders_made(limited) == 2
@@ -144,14 +137,6 @@ async def test_a_renewal_of_the_same_names_counts_for_nothing_but_its_set(limite
     assert await ready(limited, "d") == [False]
 
 
-async def test_a_name_that_failed_too_often_is_left_alone(limited: FakeWorld) -> None:
-    limited.ca.sees = lambda _found, _kind: False
-    await issue(limited, "a", "dead.a.org")
-    await limited.world.advance(timedelta(minutes=1))
-    state = msgspec.json.decode((await kept(limited)).data["state.json"])
-    assert any(key.startswith("failedValidations/") for key in state["ledger"]["buckets"])
-
-
 async def test_an_order_that_is_deleted_lets_the_next_one_go(limited: FakeWorld) -> None:
     for name in ("a", "b", "c", "d", "e"):
         await issue(limited, name, f"www.{name}.org")
@@ -164,14 +149,6 @@ async def test_an_order_that_is_deleted_lets_the_next_one_go(limited: FakeWorld)
             await limited.world.client.delete(ORDERS, order.metadata.name, "default")
     await limited.world.advance_to(began + HOUR + timedelta(minutes=1))
     assert await ready(limited, "e") == [True]
-
-
-async def test_a_ca_without_limits_costs_no_write() -> None:
-    async with fake_world() as fake:
-        await fake.issuer()
-        await issue(fake, "a", "www.a.org")
-        assert await ready(fake, "a") == [True]
-        assert not (await fake.world.client.list(CONFIG_MAPS, labels="certwright.io/acme-limits=true")).items
 
 
 async def test_new_accounts_wait_for_the_limit_of_the_address() -> None:

@@ -60,10 +60,3 @@ async def test_a_name_that_cannot_be_ordered_asks_for_another_spec(fake: FakeWor
 async def test_a_common_name_in_capital_letters_is_one_of_the_names(fake: FakeWorld) -> None:
     await fake.issue("web", "app.example.com", commonName="App.Example.com", after=timedelta(minutes=1))
     assert await fake.world.is_ready("web"), await fake.message_of()
-
-
-async def test_a_preferred_chain_that_is_not_offered_is_reported(bare: FakeWorld) -> None:
-    await bare.issuer(preferredChain="Nobody")
-    await bare.issue("web", after=timedelta(minutes=1))
-    assert await bare.world.is_ready("web")
-    assert [event.reason for event in await bare.world.events()].count("PreferredChainMissing") == 1

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any, cast
 
-import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -40,7 +39,6 @@ from certwright.controllers.acme.order_progress import (
 from certwright.controllers.acme.orders import OrderReconciler, OrderTools
 from certwright.controllers.acme.waits import Announced, Pause, Wait
 from certwright.controllers.requests.members import Failover
-from certwright.controllers.toolbox import Toolbox
 from certwright.issuers.contract import IssuerView
 from certwright.kube.api.meta import ObjectMeta
 from certwright.kube.runtime.controller import Result
@@ -60,6 +58,7 @@ from certwright.resources.acme import (
 from certwright.resources.issuer import ACMEIssuer, IssuerSpec
 from certwright.resources.references import IssuerReference, SecretKeySelector
 from certwright.resources.solver import Solver
+from controllers.acme.passes import Around
 
 NOW = datetime(2026, 11, 23, 12, tzinfo=UTC)
 SECOND, MINUTE, HOUR = timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=1)
@@ -92,29 +91,29 @@ def downloaded(*dns_names: str, key: keys.PrivateKey = KEY, duration: timedelta 
 SPEC = OrderSpec(
     request=csr("a.example.org"), issuer_ref=IssuerReference(name="acme"), dns_names=("a.example.org",)
 )
-RENEWING = msgspec.structs.replace(SPEC, replaces="aki.serial")
-WIDER = msgspec.structs.replace(SPEC, request=csr("a.example.org", "b.example.org"))
-TWO = msgspec.structs.replace(SPEC, dns_names=("a.example.org", "b.example.org"))
+RENEWING = replace(SPEC, replaces="aki.serial")
+WIDER = replace(SPEC, request=csr("a.example.org", "b.example.org"))
+TWO = replace(SPEC, dns_names=("a.example.org", "b.example.org"))
 AT_HOME = {names.ACME_SERVER: SERVER, names.ACME_ACCOUNT: ACCOUNT}
 META = ObjectMeta(name="o", namespace="n", uid="u", creation_timestamp=NOW, annotations=AT_HOME)
-OLD = msgspec.structs.replace(META, creation_timestamp=NOW - HOUR)
-FORMER = msgspec.structs.replace(META, annotations={})
-MOVED = msgspec.structs.replace(META, annotations={**AT_HOME, names.ACME_SERVER: "https://old.example/"})
-OTHER_ACCOUNT = msgspec.structs.replace(META, annotations={**AT_HOME, names.ACME_ACCOUNT: "2"})
-DELETED = msgspec.structs.replace(META, deletion_timestamp=NOW)
+OLD = replace(META, creation_timestamp=NOW - HOUR)
+FORMER = replace(META, annotations={})
+MOVED = replace(META, annotations={**AT_HOME, names.ACME_SERVER: "https://old.example/"})
+OTHER_ACCOUNT = replace(META, annotations={**AT_HOME, names.ACME_ACCOUNT: "2"})
+DELETED = replace(META, deletion_timestamp=NOW)
 
 BLANK = OrderStatus()
 READ = ACMEAuthorization(
     url="https://ca.example/authz/1", identifier="a.example.org", wildcard=False, initial_state="pending"
 )
-SECOND_READ = msgspec.structs.replace(READ, url="2", identifier="b.example.org")
+SECOND_READ = replace(READ, url="2", identifier="b.example.org")
 PENDING = OrderStatus(
     url="https://ca.example/order/1",
     finalize_url="https://ca.example/order/1/finalize",
     authorizations=(READ,),
     state="pending",
 )
-UNREAD = msgspec.structs.replace(PENDING, authorizations=(ACMEAuthorization(url=READ.url),))
+UNREAD = replace(PENDING, authorizations=(ACMEAuthorization(url=READ.url),))
 PLACEMENT = {"url": PENDING.url, "finalize_url": PENDING.finalize_url, "state": "pending"}
 GONE = "the server calls the order invalid: a.example.org is expired"
 SUPERSEDED = {names.ACME_SUPERSEDED: "true"}
@@ -197,140 +196,112 @@ def fails(what: str, state: str, reason: str, annotations: Mapping[str, str] | N
     return Did(" ".join(filter(None, steps)), status, annotations=annotations or {})
 
 
-class Driver:
-    """Everything around an `OrderReconciler`: records what is called, and answers as `given` says."""
+def moved(what: str, place: str) -> Did:
+    """The Order has ended because its issuer has left that server or account."""
+    why = f'Issuer "acme" no longer uses {place}, where this order is; another Order takes its place'
+    return fails(what, "errored", why, SUPERSEDED)
+
+
+def announces(
+    what: str, why: str, until: datetime | None = None, wakes: datetime | None = None, **remembered: Any
+) -> Did:
+    """The Order waits, which is written: for the reason `why`, with the time `until`. `remembered` is the
+    progress."""
+    announced = Announced(why, until)
+    kept = progress(announced=announced, **remembered)
+    return Did(what, {"reason": announced.text}, kept, wakes or until)
+
+
+class Driver(Around):
+    """An `OrderReconciler` whose surroundings answer as `given` says."""
 
     def __init__(self, given: Given) -> None:
-        self.given = given
-        self.log: list[str] = []
-        self.order = Order(metadata=given.meta, spec=given.spec, status=given.status)
-        acme = msgspec.structs.replace(ACME, preferred_chain=given.preferred_chain)
+        super().__init__(Order(metadata=given.meta, spec=given.spec, status=given.status), given.parts, NOW)
+        self.ca = given.ca
+        acme = replace(ACME, preferred_chain=given.preferred_chain)
         self.client = SimpleNamespace(
             directory_url=SERVER,
             kid=ACCOUNT,
             is_lost=False,
             directory=self._directory,
-            missing_profile=self._later("", ""),
+            missing_profile=self.later("", "profile", ""),
             run=self._run,
         )
         self.issuer = ResolvedIssuer(VIEW, acme, cast(Any, self.client))
         gate = SimpleNamespace(
             admit=self._admit,
-            admit_continuation=self._part("admit_continuation"),
-            ends_pause=self._part("is_hurried", False),
-            placed=self._part("placed"),
-            record_answer=self._part("answered"),
-            record_failure=self._part("troubled"),
+            admit_continuation=self.part("admit_continuation"),
+            ends_pause=self.part("is_hurried", default=False),
+            placed=self.part("placed"),
+            record_answer=self.part("answered"),
+            record_failure=self.part("troubled"),
         )
         tools = OrderTools(
-            challenges=cast(Any, SimpleNamespace(ensure=self._ensure, delete=self._later("delete"))),
+            challenges=cast(Any, SimpleNamespace(ensure=self._ensure, delete=self.later("delete"))),
             orders_at=lambda _url: given.parts.get("orders_at", ()),
             superseded=lambda _order: given.parts.get("superseded", 0),
             wake=lambda _key: None,
             has_issued=lambda *_: given.parts.get("has_issued", True),
             is_proven=lambda item: item.status.state == "valid",
             refusal_of=lambda _order: given.parts.get("refusal", ""),
-            resolve_issuer=self._later("", given.parts.get("issuer", self.issuer)),
+            resolve_issuer=self.later("", "issuer", self.issuer),
             circuit_gate=cast(Any, gate),
-            limited=self._part("limited", True),
-            recheck_issuer=self._part("distrust"),
-            downloaded=self._later(""),
+            limited=self.part("limited", default=True),
+            recheck_issuer=self.part("distrust"),
+            downloaded=self.later("", "downloaded"),
             find_failover=self._find_failover,
         )
-        informer = SimpleNamespace(cache=SimpleNamespace(get=lambda _key: self.order), put=self._put)
-        toolbox = Toolbox(
-            client=cast(Any, SimpleNamespace(patch=self._annotate)),
-            recorder=cast(Any, SimpleNamespace(event=lambda *event: self.log.append(f"event {event[3]}"))),
-            executor=cast(Any, SimpleNamespace(run=self._execute)),
-            now=lambda: NOW,
-        )
-        self.reconciler = OrderReconciler(cast(Any, informer), toolbox, tools)
-        self.reconciler._status = cast(Any, SimpleNamespace(commit=self._commit))
+        self.reconciler = OrderReconciler(self.informer, self.toolbox, tools)
+        self.reconciler._status = self.committer
         self.reconciler._began_at = NOW - MINUTE
         if given.progress is not None:
-            self.reconciler._tracker.keep(self.order, given.progress)
+            self.reconciler._tracker.keep(self.obj, given.progress)
 
     async def outcome(self) -> tuple[Did, Result]:
         """Run the pass."""
-        key = self.order.metadata.key
+        key = self.obj.metadata.key
         result = await self.reconciler.reconcile(key)
-        before, after = self.given.status, self.order.status
-        status = {
-            name: getattr(after, name)
-            for name in after.__struct_fields__
-            if getattr(after, name) != getattr(before, name)
-        }
-        annotations = dict(self.order.metadata.annotations.items() - self.given.meta.annotations.items())
+        annotations = dict(self.obj.metadata.annotations.items() - self.before.metadata.annotations.items())
         kept = self.reconciler._tracker._progress.get(key)
-        return Did(" ".join(self.log), status, kept, result.wake_at, annotations), result
-
-    def _answer(self, answers: Mapping[str, Any], name: str, default: Any = None) -> Any:
-        answer = answers.get(name, default)
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-    def _part(self, name: str, default: Any = None) -> Callable[..., Any]:
-        def call(*_arguments: Any) -> Any:
-            self.log.append(name)
-            return self._answer(self.given.parts, name, default)
-
-        return call
-
-    def _later(self, name: str, answer: Any = None) -> Callable[..., Awaitable[Any]]:
-        async def call(*_arguments: Any) -> Any:
-            self.log.extend([name] if name else [])
-            return answer
-
-        return call
+        return Did(" ".join(self.log), self.changed_status(), kept, result.wake_at, annotations), result
 
     async def _directory(self) -> Directory:
         self.log.append("directory")
-        return cast(Directory, self._answer(self.given.ca, "directory", WITH_ARI))
+        return cast(Directory, self.ca.get("directory", WITH_ARI))
 
     async def _run(self, request: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         name = request.__name__
         self.log.append(f"{name} {options['replaces']}" if options.get("replaces") else name)
-        default = authorization("pending") if name == "fetch_authorization" else None
-        answer = self._answer(self.given.ca, name, default)
+        answer = self.ca.get(name, authorization("pending") if name == "fetch_authorization" else None)
+        if isinstance(answer, Exception):
+            raise answer
         return answer[arguments[0]] if isinstance(answer, dict) else answer
 
     async def _admit(self, _order: Order, _issuer: ResolvedIssuer, replaces: bool) -> Wait | None:
         self.log.append("admit replacement" if replaces else "admit")
-        return cast("Wait | None", self._answer(self.given.parts, "admit"))
+        return cast("Wait | None", self.answer("admit"))
 
     async def _find_failover(
         self, _order: Order, has_failed: bool, limited_until: datetime | None
     ) -> Failover | datetime | None:
         name = "after failure" if has_failed else "at limit" if limited_until is not None else "failover"
-        return cast("Failover | datetime | None", self.given.parts.get(name))
+        return cast("Failover | datetime | None", self.answers.get(name))
 
     async def _ensure(self, *_arguments: Any) -> tuple[tuple[Challenge, ...], None]:
         self.log.append("ensure")
-        return self._answer(self.given.parts, "challenges", WAITING[:1]), None
+        return self.answer("challenges", WAITING[:1]), None
 
-    async def _execute(self, function: Callable[[], Any], _namespace: str) -> Any:
-        return function()
-
-    async def _annotate(self, _kind: Any, _name: str, _namespace: str, patch: dict[str, Any]) -> Order:
+    async def patch(self, _kind: Any, _name: str, _namespace: str, patch: dict[str, Any]) -> Order:
+        """Record new annotations."""
         self.log.append("annotate")
-        annotations = {**self.order.metadata.annotations, **patch["metadata"]["annotations"]}
-        meta = msgspec.structs.replace(self.order.metadata, annotations=annotations)
-        return msgspec.structs.replace(self.order, metadata=meta)
-
-    async def _commit(self, _kind: Any, _old: Order, new: Order) -> Order:
-        self.log.append("write")
-        self.order = new
-        return new
-
-    def _put(self, order: Order) -> None:
-        self.order = order
+        annotations = {**self.obj.metadata.annotations, **patch["metadata"]["annotations"]}
+        meta = replace(self.obj.metadata, annotations=annotations)
+        return cast(Order, replace(self.obj, metadata=meta))
 
 
 PROVEN: dict[str, Any] = {"challenges": (challenge("a.example.org", "valid"),)}
 WAITING = tuple(challenge(f"{n}.example.org", "pending", f"reason {n}") for n in range(5))
-PROVES = {"reason": "0.example.org: reason 0"}
-PROOF = Announced(PROVES["reason"])
+PROOF = "0.example.org: reason 0"
 FAILED: dict[str, Any] = {
     "challenges": (challenge("a.example.org", "invalid", "404"), challenge("b.example.org", "pending"))
 }
@@ -355,8 +326,8 @@ NEW = {"new_order": at_ca("pending")}
 # An Order that is placed in this pass.
 PLACED = Did(
     "admit new_order fetch_authorization write placed ensure write",
-    {**PLACEMENT, "authorizations": (READ,), **PROVES},
-    progress(Placed(), described=(READ,), announced=PROOF),
+    {**PLACEMENT, "authorizations": (READ,), "reason": PROOF},
+    progress(Placed(), described=(READ,), announced=Announced(PROOF)),
 )
 ASKED = {names.ACME_ATTEMPTS: "2026-11-23T12:00:00Z"}
 
@@ -371,7 +342,7 @@ CASES: dict[str, tuple[Given, Did]] = {
     ),
     "one that repeats no request waits": (
         Given(parts={"refusal": "not approved"}),
-        Did("write", {"reason": "not approved"}, progress(announced=Announced("not approved"))),
+        announces("write", "not approved"),
     ),
     "a wait that is written already is not written again": (
         Given(progress=progress(announced=Announced("not approved")), parts={"refusal": "not approved"}),
@@ -389,12 +360,7 @@ CASES: dict[str, tuple[Given, Did]] = {
     ),
     "an issuer that is not ready is waited for": (
         Given(parts={"issuer": Wait("not ready", NOW + MINUTE)}),
-        Did(
-            "write",
-            {"reason": "not ready; next step at 2026-11-23T12:01:00Z"},
-            progress(announced=Announced("not ready", NOW + MINUTE)),
-            NOW + MINUTE,
-        ),
+        announces("write", "not ready", NOW + MINUTE),
     ),
     "a brief wait is not written": (
         Given(parts={"issuer": Wait("a trial", NOW + SECOND, is_brief=True)}),
@@ -403,22 +369,11 @@ CASES: dict[str, tuple[Given, Did]] = {
     # With its issuer, before the CA is asked.
     "an order at another server ends": (
         Given(PENDING, meta=MOVED),
-        fails(
-            "",
-            "errored",
-            'Issuer "acme" no longer uses https://old.example/, where this order is; another Order takes its '
-            "place",
-            SUPERSEDED,
-        ),
+        moved("", "https://old.example/"),
     ),
     "an order of another account ends": (
         Given(PENDING, meta=OTHER_ACCOUNT),
-        fails(
-            "",
-            "errored",
-            'Issuer "acme" no longer uses account 2, where this order is; another Order takes its place',
-            SUPERSEDED,
-        ),
+        moved("", "account 2"),
     ),
     "a pause is kept": (
         Given(progress=progress(pause=OURS)),
@@ -439,26 +394,17 @@ CASES: dict[str, tuple[Given, Did]] = {
     ),
     "after failures, the circuit breaker decides whether the CA is asked about a placed one": (
         placed(failures=1, admit_continuation=Wait("not asking the CA", NOW + HOUR, names_time=True)),
-        Did(
-            "admit_continuation write",
-            {"reason": "not asking the CA"},
-            progress(Placed(), failures=1, announced=Announced("not asking the CA")),
-            NOW + HOUR,
+        announces(
+            "admit_continuation write", "not asking the CA", wakes=NOW + HOUR, stage=Placed(), failures=1
         ),
     ),
     "an Order of a former version is at another server": (
         Given(PENDING, progress(Placed()), {"directory": ELSEWHERE}, FORMER),
-        fails(
-            "directory",
-            "errored",
-            'Issuer "acme" no longer uses https://ca.example, where this order is; another Order takes its '
-            "place",
-            SUPERSEDED,
-        ),
+        moved("directory", "https://ca.example"),
     ),
     "an Order of a former version is at this server": (
         Given(PENDING, progress(Placed()), {}, FORMER),
-        Did("directory ensure write", PROVES, progress(Placed(), announced=PROOF)),
+        announces("directory ensure write", PROOF, stage=Placed()),
     ),
     # Unplaced.
     "a new one is placed": (Given(ca=NEW), PLACED),
@@ -484,7 +430,7 @@ CASES: dict[str, tuple[Given, Did]] = {
     },
     "a limit is waited for, and ends the row of failures": (
         Given(progress=progress(failures=2), parts={"admit": Wait("limit", NOW + HOUR, names_time=True)}),
-        Did("admit write", {"reason": "limit"}, progress(announced=Announced("limit")), NOW + HOUR),
+        announces("admit write", "limit", wakes=NOW + HOUR),
     ),
     "one without response may exist": (
         Given(progress=progress(Unplaced(may_exist=True)), ca={**NEW, "list_orders": ()}),
@@ -504,29 +450,20 @@ CASES: dict[str, tuple[Given, Did]] = {
         Given(
             ca=NEW, parts={"orders_at": (Order(metadata=ObjectMeta(name="first", namespace="m"), spec=SPEC),)}
         ),
-        Did(
-            "admit new_order answered write",
-            {"reason": SAME},
-            progress(announced=Announced(SAME)),
-            NOW + MINUTE,
-        ),
+        announces("admit new_order answered write", SAME, wakes=NOW + MINUTE),
     ),
     # Placed.
     "authorizations that a crash has lost are read, once": (
         Given(UNREAD, progress(Placed()), {"fetch_authorization": authorization("pending")}),
         Did(
             "fetch_authorization write ensure write",
-            {"authorizations": (READ,), **PROVES},
-            progress(Placed(), described=(READ,), announced=PROOF),
+            {"authorizations": (READ,), "reason": PROOF},
+            progress(Placed(), described=(READ,), announced=Announced(PROOF)),
         ),
     ),
     "no solver fits": (
         placed(challenges=NoSolver("no solver")),
-        Did(
-            "ensure event Solver write",
-            {"reason": "no solver"},
-            progress(Placed(), announced=Announced("no solver")),
-        ),
+        announces("ensure event Solver write", "no solver", stage=Placed()),
     ),
     "no solver fits, still": (
         placed(challenges=NoSolver("no solver"), announced=Announced("no solver")),
@@ -534,15 +471,11 @@ CASES: dict[str, tuple[Given, Did]] = {
     ),
     "Challenges are waited for": (
         placed(challenges=(*PROVEN["challenges"], *WAITING[3:]), announced=Announced("x")),
-        Did("ensure write", {"reason": SOME}, progress(Placed(), announced=Announced(SOME))),
+        announces("ensure write", SOME, stage=Placed()),
     ),
     "many Challenges are waited for": (
         placed(challenges=WAITING),
-        Did(
-            "ensure write",
-            {"reason": MANY},
-            progress(Placed(), announced=Announced(MANY)),
-        ),
+        announces("ensure write", MANY, stage=Placed()),
     ),
     "a Challenge has failed, and the order has expired": (
         placed({"fetch_order": at_ca("expired")}, **FAILED),
@@ -738,7 +671,7 @@ CASES: dict[str, tuple[Given, Did]] = {
         ),
     ),
     "a signing request that cannot be read ends it": (
-        dataclasses.replace(placed(**PROVEN), spec=msgspec.structs.replace(SPEC, request=b"")),
+        dataclasses.replace(placed(**PROVEN), spec=replace(SPEC, request=b"")),
         fails(
             "ensure",
             "errored",
@@ -812,11 +745,11 @@ CASES: dict[str, tuple[Given, Did]] = {
     ),
     "a wait for its own names is no reason to leave": (
         Given(parts={"admit": Wait("DNS", NOW + HOUR, names_time=True), "at limit": FAILOVER}),
-        Did("admit write", {"reason": "DNS"}, progress(announced=Announced("DNS")), NOW + HOUR),
+        announces("admit write", "DNS", wakes=NOW + HOUR),
     ),
     "it is asked again when it may leave its member": (
         placed(failover=NOW + MINUTE),
-        Did("ensure write", PROVES, progress(Placed(), announced=PROOF), NOW + MINUTE),
+        announces("ensure write", PROOF, wakes=NOW + MINUTE, stage=Placed()),
     ),
 }
 
@@ -887,19 +820,19 @@ async def test_an_error_that_waiting_mends_is_recorded_and_pauses_the_order(
 
 def test_after_a_restart_the_annotations_show_the_pause() -> None:
     asked = {names.ACME_ATTEMPTS: "2026-11-23T11:59:57Z,2026-11-23T11:59:59Z,2026-11-23T13:00:00Z"}
-    order = Order(metadata=msgspec.structs.replace(META, annotations=asked), spec=SPEC)
+    order = Order(metadata=replace(META, annotations=asked), spec=SPEC)
     assert recalled(order, NOW) == OrderProgress(
         "u", failures=2, pause=Pause(NOW + SECOND, None, is_ours=True)
     )
     named = {**asked, names.NOT_BEFORE: "2026-11-23T12:30:00Z"}
-    order = Order(metadata=msgspec.structs.replace(META, annotations=named), spec=SPEC)
+    order = Order(metadata=replace(META, annotations=named), spec=SPEC)
     assert recalled(order, NOW).pause == Pause(NOW + 30 * MINUTE, None, is_ours=False)
 
 
 def test_the_stage_agrees_with_the_order() -> None:
     tracker = OrderTracker()
     new = Order(metadata=META, spec=SPEC)
-    with_url = msgspec.structs.replace(new, status=PENDING)
+    with_url = replace(new, status=PENDING)
     assert tracker.of(new, NOW).stage == Unplaced()
     assert tracker.of(with_url, NOW).stage == Placed()
     tracker.keep(new, progress(Unplaced(may_exist=True)))

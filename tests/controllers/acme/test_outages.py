@@ -65,19 +65,17 @@ async def test_a_probe_is_no_attempt_and_probes_grow_rare(away: FakeWorld) -> No
     assert sum(asked.values()) - asked[Action.DIRECTORY] <= 12
 
 
-async def test_orders_and_challenges_in_flight_go_on_after_an_outage() -> None:
-    async with fake_world() as fake:
-        await fake.issuer()
-        fake.ca.slow.update(f"web{number}.example.org" for number in range(25))
-        for number in range(25):
-            await fake.issue(f"web{number}", f"web{number}.example.org")
-        await fake.world.advance(timedelta(seconds=2))
-        fake.ca.is_away = True
-        await fake.world.advance(timedelta(minutes=3))
-        fake.ca.is_away = False
-        fake.decide()
-        await fake.world.advance(timedelta(minutes=2))
-        assert await _ready(fake, 25) == 25
+async def test_orders_and_challenges_in_flight_go_on_after_an_outage(fake: FakeWorld) -> None:
+    fake.ca.slow.update(f"web{number}.example.org" for number in range(25))
+    for number in range(25):
+        await fake.issue(f"web{number}", f"web{number}.example.org")
+    await fake.world.advance(timedelta(seconds=2))
+    fake.ca.is_away = True
+    await fake.world.advance(timedelta(minutes=3))
+    fake.ca.is_away = False
+    fake.decide()
+    await fake.world.advance(timedelta(minutes=2))
+    assert await _ready(fake, 25) == 25
 
 
 async def _announced(fake: FakeWorld, name: str) -> datetime | None:

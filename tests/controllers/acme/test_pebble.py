@@ -6,8 +6,6 @@ import asyncio
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,18 +13,15 @@ import pytest
 import pytest_asyncio
 
 from certwright.acme.protocol.messages import Action
-from certwright.acme.ratelimits.published import CaLimits, Limit, host_of
 from certwright.controllers.manager import ControllerManager
-from certwright.kit.rate_limit import Rate
 from certwright.kube.api import conditions
-from certwright.kube.api.core import CONFIG_MAPS, EVENTS
+from certwright.kube.api.core import EVENTS
 from certwright.kube.api.errors import Invalid
 from certwright.resources.operator_policy import OperatorPolicy
-from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES, CHALLENGES, CLUSTER_ISSUERS, ORDERS
+from certwright.resources.table import CERTIFICATES, CLUSTER_ISSUERS, ORDERS
 from support.acme_world import AcmeWorld, acme_world
 from support.bind import Bind, running_bind
 from support.pebble import Pebble, running_pebble, serving, shown
-from support.shifted import ShiftedClock
 from support.waiting import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -40,9 +35,6 @@ urllib.request.urlopen(sys.argv[1] + "/" + verb, json.dumps(body).encode())
 _RECORDS = {
     "example.org": "_acme-challenge.alias CNAME _acme-challenge.there.delegated.test.",
 }
-
-
-_REFUSES = ("/bin/sh", "-c", "echo no such zone >&2; exit 3")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -72,8 +64,7 @@ def bind() -> Iterator[Bind]:
 async def zone(bind: Bind) -> AsyncIterator[AcmeWorld]:
     """A world whose names are in BIND, with an issuer that proves by updates of its zones."""
     with running_pebble(names=bind.address) as pebble:
-        policy = OperatorPolicy(exec_solvers={"liar": ("/bin/true",), "refuses": _REFUSES})
-        async with acme_world(pebble, bind=bind, policy=policy) as made:
+        async with acme_world(pebble, bind=bind) as made:
             for algorithm, strategy in (("HMACSHA256", "None"), ("HMACSHA512", "Follow")):
                 name = algorithm.lower()
                 await made.secret(name, {"key": bind.secrets[name].encode()}, "kube-system")
@@ -123,49 +114,6 @@ async def test_by_a_program(world: AcmeWorld) -> None:
     await world.issuer("program", solvers=[{"exec": {"command": ["hook"]}}])
     await world.certificate("program", "*.program.example.org", issuer="program")
     assert (await world.chain_of("program"))[0].dns_names == ("*.program.example.org",)
-
-
-async def test_a_failure_is_told_in_one_sentence_all_the_way_up(world: AcmeWorld) -> None:
-    name = "blocked-domain.example"
-    await world.certificate("blocked", f"a.{name}")
-    failed = await world.until(CERTIFICATES, "blocked", lambda c: bool(c.status.failed_issuance_attempts))
-    condition = conditions.find(failed.status.conditions, "Issuing")
-    assert condition is not None
-    (order,) = [o for o in (await world.client.list(ORDERS)).items if o.metadata.name.startswith("blocked")]
-    request = await world.client.get(CERTIFICATE_REQUESTS, "blocked-1", "default")
-    ready = conditions.find(request.status.conditions, "Ready")
-    assert ready is not None
-    assert "[400 urn:ietf:params:acme:error:rejectedIdentifier]" in order.status.reason
-    assert order.status.reason in ready.message
-    assert order.status.reason in condition.message
-
-
-async def test_a_proof_that_the_ca_does_not_see_stays_to_be_read(world: AcmeWorld) -> None:
-    # We find what the CA does not: its name server says something else than ours.
-    world.pebble.names.set_addresses("hidden.example.org", ["127.0.0.3"])
-    await world.issuer("hidden", solvers=[{"http01": {"ingress": {}}, "waitInsteadOfSelfCheck": "0s"}])
-    await world.certificate("hidden", "hidden.example.org", issuer="hidden")
-    failed = await world.until(CERTIFICATES, "hidden", lambda c: bool(c.status.failed_issuance_attempts))
-    condition = conditions.find(failed.status.conditions, "Issuing")
-    assert condition is not None
-    (challenge,) = [
-        challenge
-        for challenge in (await world.client.list(CHALLENGES)).items
-        if challenge.metadata.name.startswith("hidden")
-    ]
-    assert challenge.status.state == "invalid"
-    assert challenge.status.reason.startswith("Error accepting authorization: ")
-    assert f"hidden.example.org: {challenge.status.reason}" in condition.message
-    assert not challenge.status.presented
-    before, looked = calls(world), passes(world, "orders")
-    await world.client.patch(ORDERS, *_of(challenge), {"metadata": {"labels": {"touched": "yes"}}})
-    await until(lambda: passes(world, "orders") > looked and running(world).idle)
-    assert calls(world) == before
-    await world.client.delete(CERTIFICATES, "hidden", "default")
-
-
-def _of(challenge: Any) -> tuple[str, str]:
-    return challenge.metadata.owner_references[0].name, challenge.metadata.namespace
 
 
 async def test_a_warm_account_takes_14_writes_and_four_events(world: AcmeWorld) -> None:
@@ -240,33 +188,6 @@ async def test_an_alias_is_followed_by_dns(zone: AcmeWorld) -> None:
     assert (await zone.chain_of("alias"))[0].dns_names == ("alias.example.org",)
 
 
-async def test_records_that_nobody_shows_are_waited_for_and_told(zone: AcmeWorld, tmp_path: Path) -> None:
-    # A provider that says yes and does nothing.
-    liar = {"exec": {"command": ["liar"], "type": "DNS-01"}}
-    await zone.issuer("liar", solvers=[liar])
-    await zone.certificate("lied", "lied.example.org", issuer="liar")
-    expected = (
-        "lied.example.org: Waiting for DNS-01 challenge propagation: the name server ns1.example.org has no "
-        "TXT record at _acme-challenge.lied.example.org yet"
-    )
-    # A first look may be too short for a busy machine, and says so.
-    await zone.until(CERTIFICATE_REQUESTS, "lied-1", lambda r: expected in str(r.status.conditions))
-    await zone.client.delete(CERTIFICATES, "lied", "default")
-
-
-async def test_a_provider_that_refuses_is_told(zone: AcmeWorld) -> None:
-    refuses = {"exec": {"command": list(_REFUSES), "type": "DNS-01"}}
-    await zone.issuer("refuses", solvers=[refuses])
-    await zone.certificate("refused", "refused.example.org", issuer="refuses")
-    request = await zone.until(
-        CERTIFICATE_REQUESTS, "refused-1", lambda r: "no such zone" in str(r.status.conditions)
-    )
-    condition = conditions.find(request.status.conditions, "Ready")
-    assert condition is not None
-    assert "refused.example.org: Error presenting challenge: " in condition.message
-    await zone.client.delete(CERTIFICATES, "refused", "default")
-
-
 async def test_what_an_order_is_may_not_be_changed(world: AcmeWorld) -> None:
     await world.certificate("fixed", "fixed.example.org")
     await world.chain_of("fixed")
@@ -275,40 +196,3 @@ async def test_what_an_order_is_may_not_be_changed(world: AcmeWorld) -> None:
         await world.client.patch(
             ORDERS, order.metadata.name, "default", {"spec": {"dnsNames": ["other.example.org"]}}
         )
-
-
-_ALLOWED = 2
-_HOURS = timedelta(hours=4)
-
-
-async def how_many(world: AcmeWorld) -> tuple[int, int]:
-    """Of the Certificates those that are there, and those whose Orders wait for the limit."""
-    issued = (await world.client.list(CERTIFICATES)).items
-    orders = (await world.client.list(ORDERS)).items
-    expected = "Pebble allows 2 orders of this account in 4 hours"
-    return (
-        sum(conditions.is_true(certificate.status.conditions, "Ready") for certificate in issued),
-        sum(expected in order.status.reason for order in orders),
-    )
-
-
-async def test_orders_go_as_they_are_allowed_and_the_others_wait() -> None:
-    clock = ShiftedClock()
-    limits = CaLimits(name="Pebble", limits={"newOrders": Limit(Rate(_ALLOWED, _HOURS))})
-    # One of its own: the world of the other tests listens where their Pebble looks.
-    async with AsyncExitStack() as stack:
-        pebble = stack.enter_context(running_pebble())
-        world = await stack.enter_async_context(
-            acme_world(pebble, clock=clock, limits={host_of(pebble.directory): limits})
-        )
-        await world.issuer()
-        names = ("a", "b", "c", "d")
-        for name in names:
-            await world.certificate(name, f"{name}.limits.example.org")
-        async with asyncio.timeout(120):
-            while await how_many(world) != (_ALLOWED, len(names) - _ALLOWED):  # noqa: ASYNC110 - as a user would
-                await asyncio.sleep(0.02)
-        clock.jump(_HOURS)
-        for name in names:
-            await world.ready(name)
-        assert (await world.client.list(CONFIG_MAPS, labels="certwright.io/acme-limits=true")).items

@@ -59,18 +59,6 @@ async def test_an_order_of_many_names_is_woken_by_the_last_that_is_proven() -> N
         assert runs(fake)["orders"] - before["orders"] <= 4
 
 
-async def test_a_challenge_that_somebody_deletes_is_made_again(bare: FakeWorld) -> None:
-    bare.ca.sees = lambda _found, _kind: False
-    bare.silent.add(Action.CHALLENGE)
-    await bare.issuer()
-    await bare.issue("web")
-    (challenge,) = await bare.challenges()
-    await bare.world.client.delete(CHALLENGES, challenge.metadata.name, "default")
-    await bare.world.settle()
-    (again,) = await bare.challenges()
-    assert again.metadata.uid != challenge.metadata.uid
-
-
 async def test_an_order_that_somebody_deletes_is_made_again(bare: FakeWorld) -> None:
     bare.silent.add(Action.CHALLENGE)
     await bare.issuer()

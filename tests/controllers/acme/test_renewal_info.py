@@ -23,7 +23,7 @@ from support.shifted import ShiftedClock
 
 pytestmark = pytest.mark.every(3)
 
-DAY = timedelta(days=1)
+DAY, A_MINUTE = timedelta(days=1), timedelta(minutes=1)
 
 
 def window(begin: datetime, length: timedelta = timedelta(hours=2), **more: str) -> dict[str, Any]:
@@ -42,11 +42,24 @@ def suggest(fake: FakeWorld, answer: dict[str, Any]) -> None:
     fake.ca.suggests = lambda _identifier: answer
 
 
+async def issue_with(fake: FakeWorld, answer: dict[str, Any], after: timedelta = A_MINUTE) -> None:
+    """Make an issuer at a CA that answers this for every certificate, and a Certificate."""
+    suggest(fake, answer)
+    await fake.issuer()
+    await fake.issue(after=after)
+
+
 def ari_of(certificate: Certificate) -> ARIStatus:
     """What is known of the server's wishes."""
     assert certificate.status.acme is not None
     assert certificate.status.acme.ari is not None
     return certificate.status.acme.ari
+
+
+def is_renewed_by_its_dates(certificate: Certificate) -> bool:
+    """Whether the certificate is renewed in the last third of its 90 days."""
+    end, moment = certificate.status.not_after, certificate.status.renewal_time
+    return end is not None and moment is not None and moment >= end - 30 * DAY
 
 
 async def identifier_in(fake: FakeWorld, name: str = "web") -> str:
@@ -62,9 +75,7 @@ def replaced(fake: FakeWorld) -> list[str]:
 
 async def test_the_window_is_in_the_status_with_the_first_ready(bare: FakeWorld) -> None:
     begin = bare.world.clock.now() + 20 * DAY
-    suggest(bare, window(begin, explanationURL="https://ca.example/why"))
-    await bare.issuer()
-    await bare.issue(after=timedelta(minutes=1))
+    await issue_with(bare, window(begin, explanationURL="https://ca.example/why"))
     certificate = await bare.certificate()
     ari = ari_of(certificate)
     assert ari.suggested_window is not None
@@ -93,9 +104,7 @@ async def test_it_costs_no_write(fake: FakeWorld) -> None:
 
 async def test_it_is_renewed_within_the_window_and_the_order_names_what_it_replaces(bare: FakeWorld) -> None:
     begin = bare.world.clock.now() + 20 * DAY
-    suggest(bare, window(begin))
-    await bare.issuer()
-    await bare.issue(after=timedelta(minutes=1))
+    await issue_with(bare, window(begin))
     first = await identifier_in(bare)
     await bare.world.advance_to(begin - timedelta(minutes=1))
     assert (await bare.certificate()).status.revision == 1
@@ -112,9 +121,7 @@ async def test_it_is_renewed_within_the_window_and_the_order_names_what_it_repla
 
 async def test_a_window_in_the_past_renews_at_once(bare: FakeWorld) -> None:
     """As before a mass revocation: the server is asked every few hours, and then says: now."""
-    suggest(bare, window(bare.world.clock.now() + 60 * DAY))
-    await bare.issuer()
-    await bare.issue(after=DAY)
+    await issue_with(bare, window(bare.world.clock.now() + 60 * DAY), after=DAY)
     first = await identifier_in(bare)
     assert (await bare.certificate()).status.revision == 1
 
@@ -131,9 +138,7 @@ async def test_a_window_in_the_past_renews_at_once(bare: FakeWorld) -> None:
 
 
 async def test_a_server_that_calls_every_certificate_overdue_gets_no_storm_of_orders(bare: FakeWorld) -> None:
-    suggest(bare, window(bare.world.clock.now() - DAY))
-    await bare.issuer()
-    await bare.issue(after=DAY)
+    await issue_with(bare, window(bare.world.clock.now() - DAY), after=DAY)
     assert len(bare.ca.orders) <= 13
 
 
@@ -146,9 +151,7 @@ async def test_a_server_that_is_slow_to_tell_does_not_have_the_new_one_renewed(b
         return builder
 
     bare.ca.tamper = earlier
-    suggest(bare, window(bare.world.clock.now() + 20 * DAY))
-    await bare.issuer()
-    await bare.issue(after=20 * DAY - timedelta(hours=1))
+    await issue_with(bare, window(bare.world.clock.now() + 20 * DAY), after=20 * DAY - timedelta(hours=1))
     bare.ca.refuse(Action.RENEWAL_INFO, "serverInternal", status=500, times=8)  # for hours
     await bare.world.advance(timedelta(hours=3))
     assert (await bare.certificate()).status.revision == 2
@@ -186,11 +189,10 @@ async def test_a_server_that_refuses_the_predecessor_is_asked_without(
     assert replaced(bare) == ["", ""]
 
 
-async def other_ca(fake: FakeWorld) -> FakeCa:
-    """A CA with renewal information of its own certificates, and an issuer there."""
+def other_ca(fake: FakeWorld) -> FakeCa:
+    """A CA with renewal information of its own certificates."""
     second = fake.second_ca()
     second.suggests, second.lifetime = known_to(second), 9 * DAY
-    await fake.issuer("second", server=second.directory)
     return second
 
 
@@ -207,20 +209,19 @@ def known_to(ca: FakeCa) -> Callable[[str], dict[str, Any]]:
 
 
 async def reference_another_issuer(fake: FakeWorld) -> None:
-    await other_ca(fake)
+    second = other_ca(fake)
+    await fake.issuer("second", server=second.directory)
     spec = {"spec": {"issuerRef": {"name": "second", "kind": "ClusterIssuer"}}}
     await fake.world.client.patch(CERTIFICATES, "web", "default", spec)
 
 
 async def reference_an_issuer_without_renewal_information(fake: FakeWorld) -> None:
-    (await other_ca(fake)).suggests = None
-    spec = {"spec": {"issuerRef": {"name": "second", "kind": "ClusterIssuer"}}}
-    await fake.world.client.patch(CERTIFICATES, "web", "default", spec)
+    await reference_another_issuer(fake)
+    fake.others[0].suggests = None
 
 
 async def change_the_server(fake: FakeWorld) -> None:
-    second = fake.second_ca()
-    second.suggests, second.lifetime = known_to(second), 9 * DAY
+    second = other_ca(fake)
     patch = {"spec": {"acme": {"server": second.directory}}}
     await fake.world.client.patch(CLUSTER_ISSUERS, "acme", "", patch)
 
@@ -306,9 +307,7 @@ async def test_a_server_that_offers_nothing_is_not_asked(fake: FakeWorld) -> Non
     certificate = await fake.certificate()
     assert certificate.status.acme is None
     assert Action.RENEWAL_INFO not in fake.ca.counted()
-    assert certificate.status.not_after is not None
-    assert certificate.status.renewal_time is not None
-    assert certificate.status.renewal_time >= certificate.status.not_after - 30 * DAY
+    assert is_renewed_by_its_dates(certificate)
 
 
 async def test_an_issuer_may_switch_it_off(bare: FakeWorld) -> None:
@@ -324,9 +323,7 @@ async def test_an_issuer_may_switch_it_off(bare: FakeWorld) -> None:
 
 async def test_what_was_suggested_before_stands_while_the_server_is_in_trouble(bare: FakeWorld) -> None:
     begin = bare.world.clock.now() + 20 * DAY
-    suggest(bare, window(begin))
-    await bare.issuer()
-    await bare.issue(after=timedelta(minutes=1))
+    await issue_with(bare, window(begin))
     before = await bare.certificate()
 
     def suggests(_identifier: str) -> dict[str, Any]:
@@ -349,15 +346,11 @@ async def test_what_was_suggested_before_stands_while_the_server_is_in_trouble(b
 
 
 async def test_a_window_without_sense_is_none(bare: FakeWorld) -> None:
-    suggest(bare, window(bare.world.clock.now() + 20 * DAY, -timedelta(hours=1)))
-    await bare.issuer()
-    await bare.issue(after=timedelta(minutes=1))
+    await issue_with(bare, window(bare.world.clock.now() + 20 * DAY, -timedelta(hours=1)))
     certificate = await bare.certificate()
     assert ari_of(certificate).suggested_window is None
     assert "window" in ari_of(certificate).last_error
-    assert certificate.status.not_after is not None
-    assert certificate.status.renewal_time is not None
-    assert certificate.status.renewal_time >= certificate.status.not_after - 30 * DAY
+    assert is_renewed_by_its_dates(certificate)
 
 
 async def test_the_server_is_asked_again_when_it_says(bare: FakeWorld) -> None:
@@ -377,9 +370,7 @@ async def test_the_server_is_asked_again_when_it_says(bare: FakeWorld) -> None:
 
 @pytest.mark.parametrize(("action", "day"), [(Action.RENEWAL_INFO, 10), (Action.NEW_ORDER, 20)])
 async def test_a_certificate_rests_while_no_answer_comes(bare: FakeWorld, action: Action, day: int) -> None:
-    suggest(bare, window(bare.world.clock.now() + 20 * DAY))
-    await bare.issuer()
-    await bare.issue(after=day * DAY - timedelta(hours=1))
+    await issue_with(bare, window(bare.world.clock.now() + 20 * DAY), after=day * DAY - timedelta(hours=1))
     bare.silent.add(action)
     # What looks at it over and over, because a moment has passed, would never be done.
     async with asyncio.timeout(200):
@@ -388,9 +379,7 @@ async def test_a_certificate_rests_while_no_answer_comes(bare: FakeWorld, action
 
 
 async def test_a_restart_keeps_the_moment_and_asks_nobody(bare: FakeWorld) -> None:
-    suggest(bare, window(bare.world.clock.now() + 20 * DAY, 3 * DAY))
-    await bare.issuer()
-    await bare.issue(after=timedelta(minutes=1))
+    await issue_with(bare, window(bare.world.clock.now() + 20 * DAY, 3 * DAY))
     before = await bare.certificate()
     asked = bare.ca.counted()[Action.RENEWAL_INFO]
     writes = len(bare.world.recording.object_writes())

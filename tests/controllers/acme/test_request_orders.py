@@ -14,10 +14,8 @@ from certwright.cli.importing import objects, programs
 from certwright.cli.importing.files import LISTENER
 from certwright.kube.api import conditions
 from certwright.kube.api.core import SECRETS
-from certwright.kube.api.meta import Condition, ObjectMeta
+from certwright.kube.api.meta import ObjectMeta
 from certwright.pki.certificates import certificate_id, read_certificate
-from certwright.resources import reasons
-from certwright.resources.certificate import Certificate
 from certwright.resources.request import CertificateRequest
 from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES, CLUSTER_ISSUERS, ISSUERS, ORDERS
 from controllers.acme.fake_world import FakeWorld
@@ -44,43 +42,25 @@ async def lose_certificate(fake: FakeWorld) -> bytes:
     return secret.data["tls.crt"]
 
 
-async def force(fake: FakeWorld) -> None:
-    """As `certwright renew` does."""
-    certificate = await fake.certificate()
-    issuing = Condition(type=reasons.ISSUING, status="True", reason=reasons.MANUALLY_TRIGGERED, message="now")
-    new_conditions = conditions.with_condition(certificate.status.conditions, issuing, fake.world.clock.now())
-    changed: Certificate = msgspec.structs.replace(
-        certificate, status=msgspec.structs.replace(certificate.status, conditions=new_conditions)
-    )
-    await fake.world.client.update(CERTIFICATES, changed, subresource="status")
-    await fake.world.advance(A_MINUTE)
-
-
-async def test_a_lost_certificate_is_had_again_without_any_request(issued: FakeWorld) -> None:
-    requests = len(issued.ca.requests)
-    lost = await lose_certificate(issued)
-    certificate = await issued.certificate()
-    assert await issued.world.is_ready("web")
-    assert certificate.status.revision == 2
-    assert (await issued.world.secret("web")).data["tls.crt"] == lost
-    assert len(issued.ca.requests) == requests
-    assert len(await issued.orders()) == 1
-
-
-async def test_it_can_be_lost_again_and_after_a_restart(issued: FakeWorld) -> None:
+async def test_a_lost_certificate_is_had_again_without_a_request_and_after_a_restart(
+    issued: FakeWorld,
+) -> None:
     for revision in (2, 3, 4):
         requests = len(issued.ca.requests)
         lost = await lose_certificate(issued)
+        assert await issued.world.is_ready("web")
         assert (await issued.certificate()).status.revision == revision
         assert (await issued.world.secret("web")).data["tls.crt"] == lost
         assert len(issued.ca.requests) == requests
+        assert len(await issued.orders()) == 1
         await issued.start()
         await issued.world.advance(A_MINUTE)
 
 
 async def test_whoever_forces_a_renewal_gets_a_new_order(issued: FakeWorld) -> None:
     before = (await issued.world.secret("web")).data["tls.crt"]
-    await force(issued)
+    await issued.renew("web")
+    await issued.world.advance(A_MINUTE)
     assert await issued.world.is_ready("web")
     assert (await issued.world.secret("web")).data["tls.crt"] != before
     assert len(issued.ca.orders) == 2
@@ -191,9 +171,7 @@ async def test_the_account_is_kept_and_the_renewal_replaces_the_certificate(
         certificate = await world.until(
             CERTIFICATES,
             name,
-            lambda certificate: (
-                certificate.status.acme is not None and certificate.status.acme.ari is not None
-            ),
+            lambda obj: obj.status.acme is not None and obj.status.acme.ari is not None,
         )
         issuer = await world.until(
             ISSUERS, "localhost", lambda issuer: conditions.is_true(issuer.status.conditions, "Ready")

@@ -4,44 +4,25 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from datetime import timedelta
 
 import msgspec
 
-from certwright.acme.solvers.contract import Task
-from certwright.acme.solvers.side_listener import Shown
 from certwright.controllers.acme.responses import Responses, Scope
 from certwright.kube.client.rest import Client
 from certwright.kube.client.transport import LocalTransport
 from certwright.kube.util.tasks import TaskSet
 from certwright.resources.acme import Challenge
 from certwright.resources.table import CHALLENGES
-from controllers.acme.fake_world import FakeWorld
+from controllers.acme.fake_world import FakeWorld, Shown
 from support.world import CONTROLLER
 
 
-@dataclass
-class Listening:
-    """A listener that only records what it shows."""
-
-    shown: Shown[str] = field(default_factory=Shown)
-    tokens: dict[str, str] = field(default_factory=dict)
-
-    async def present(self, task: Task) -> None:
-        """See `Solver`."""
-        self.tokens[task.token] = task.key
-
-    async def clean_up(self, task: Task) -> None:
-        """See `Solver`."""
-        self.tokens.pop(task.token, None)
-
-
 @asynccontextmanager
-async def another_replica(fake: FakeWorld, namespace: str = "") -> AsyncIterator[Listening]:
+async def another_replica(fake: FakeWorld, namespace: str = "") -> AsyncIterator[Shown]:
     """One that works on nothing: it waits for the lease, or has another shard."""
     client = Client(LocalTransport(fake.world.recording.handle, CONTROLLER), user_agent="other")
-    listening, tasks = Listening(), TaskSet()
+    listening, tasks = Shown(), TaskSet()
     scope = Scope(namespace=namespace)
     Responses(client, fake.world.clock, listening, None, scope).start(tasks)
     await fake.world.settle()

@@ -12,7 +12,7 @@ from certwright.kube.api.core import SECRETS
 from certwright.kube.api.errors import NotFound
 from certwright.pki.certificates import read_certificate
 from certwright.resources.table import CLUSTER_ISSUERS
-from controllers.acme.fake_world import FakeWorld, fake_world
+from controllers.acme.fake_world import FakeWorld
 from support.acme_world import AcmeWorld, acme_world
 from support.pebble import Pebble
 
@@ -78,28 +78,26 @@ async def ask_fake(fake: FakeWorld) -> str:
 
 
 @pytest.mark.parametrize("refusal", ["accountDoesNotExist", "unauthorized", "malformed"])
-async def test_the_account_revokes_where_the_certificates_key_is_refused(refusal: str) -> None:
-    async with fake_world() as fake:
-        await fake.issuer()
-        await fake.issue("web", after=timedelta(minutes=1))
-        fake.ca.refuses_certificate_keys = refusal
-        secret = await fake.world.client.get(SECRETS, "web", "default")
-        assert await ask_fake(fake) == f"{read_certificate(secret.data['tls.crt']).serial_number:x}"
-        assert fake.ca.counted()[Action.REVOKE_CERT] == 2
+async def test_the_account_revokes_where_the_certificates_key_is_refused(
+    fake: FakeWorld, refusal: str
+) -> None:
+    await fake.issue("web", after=timedelta(minutes=1))
+    fake.ca.refuses_certificate_keys = refusal
+    secret = await fake.world.client.get(SECRETS, "web", "default")
+    assert await ask_fake(fake) == f"{read_certificate(secret.data['tls.crt']).serial_number:x}"
+    assert fake.ca.counted()[Action.REVOKE_CERT] == 2
 
 
-async def test_who_may_not_read_the_accounts_key_is_told_so_and_other_refusals_are_not_repeated() -> None:
-    async with fake_world() as fake:
-        await fake.issuer()
-        await fake.issue("web", after=timedelta(minutes=1))
-        fake.ca.refuses_certificate_keys = "badRevocationReason"
-        assert (await ask_fake(fake)).endswith("signed by no account [badRevocationReason]")
-        assert fake.ca.counted()[Action.REVOKE_CERT] == 1
-        fake.ca.refuses_certificate_keys = "unauthorized"
-        fake.ca.refuse(Action.NEW_ACCOUNT, "unauthorized", "closed", status=403)
-        assert (await ask_fake(fake)).endswith("; nor by the account's key: closed [unauthorized]")
-        await fake.world.client.delete(SECRETS, "acme-account", "kube-system")
-        missing = (
-            'it may want the account\'s key, but secrets "acme-account" not found (namespace kube-system)'
-        )
-        assert missing in await ask_fake(fake)
+async def test_who_may_not_read_the_accounts_key_is_told_so_and_other_refusals_are_not_repeated(
+    fake: FakeWorld,
+) -> None:
+    await fake.issue("web", after=timedelta(minutes=1))
+    fake.ca.refuses_certificate_keys = "badRevocationReason"
+    assert (await ask_fake(fake)).endswith("signed by no account [badRevocationReason]")
+    assert fake.ca.counted()[Action.REVOKE_CERT] == 1
+    fake.ca.refuses_certificate_keys = "unauthorized"
+    fake.ca.refuse(Action.NEW_ACCOUNT, "unauthorized", "closed", status=403)
+    assert (await ask_fake(fake)).endswith("; nor by the account's key: closed [unauthorized]")
+    await fake.world.client.delete(SECRETS, "acme-account", "kube-system")
+    missing = 'it may want the account\'s key, but secrets "acme-account" not found (namespace kube-system)'
+    assert missing in await ask_fake(fake)

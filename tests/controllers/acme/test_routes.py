@@ -191,14 +191,12 @@ async def test_one_service_is_shared_by_the_challenges_of_a_namespace(fake: Fake
     assert await left(fake) == []
 
 
-async def test_the_challenge_of_an_address_has_no_host() -> None:
-    challenge_of = objects.host_of
-    async with fake_world(cluster_listener=LISTENER) as fake:
-        challenge = await pending(fake, ingress={})
-        assert challenge_of(challenge) == "a.example.org"
-        await fake.issue("address", dnsNames=[], ipAddresses=["192.0.2.1"])
-        rules = [ingress["spec"]["rules"][0] for ingress in await listed(fake, objects.INGRESSES)]
-        assert sorted(rule.get("host", "") for rule in rules) == ["", "a.example.org"]
+async def test_the_challenge_of_an_address_has_no_host(fake: FakeWorld) -> None:
+    challenge = await pending(fake, ingress={})
+    assert objects.host_of(challenge) == "a.example.org"
+    await fake.issue("address", dnsNames=[], ipAddresses=["192.0.2.1"])
+    rules = [ingress["spec"]["rules"][0] for ingress in await listed(fake, objects.INGRESSES)]
+    assert sorted(rule.get("host", "") for rule in rules) == ["", "a.example.org"]
 
 
 async def test_a_named_ingress_is_edited_and_restored(fake: FakeWorld) -> None:
@@ -603,31 +601,21 @@ async def test_an_issuers_template_is_not_the_challenges_authors(fake: FakeWorld
         ([{"name": "a"}], {"kind": "ListenerSet", "name": "a"}, ["a", "a"]),
         ([{"name": "a", "namespace": "infra"}], {"kind": "Gateway", "name": "a"}, ["a", "a"]),
         ([{"name": "outer"}], {}, ["outer"]),
+        ([], {"kind": "XListenerSet", "name": "more"}, ["gateway.networking.x-k8s.io/more"]),
     ],
 )
 def test_the_parent_of_the_annotations_is_beside_those_of_the_solver(
     configured: list[Json], annotated: dict[str, str], expected: list[str]
 ) -> None:
-    """As with cert-manager 1.21: the CA's request may come through either."""
+    """As with cert-manager 1.21: the CA's request may come through either. An experimental ListenerSet is in
+    another group."""
     solver = msgspec.convert({"http01": {"gatewayHTTPRoute": {"parentRefs": configured}}}, Solver)
     annotations = {f"acme.cert-manager.io/http01-parentref{key}": value for key, value in annotated.items()}
     http01 = overridden(solver, annotations, "default").http01
     assert http01 is not None
     assert http01.gateway_http_route is not None
-    assert [parent.name for parent in http01.gateway_http_route.parent_refs] == expected
-
-
-def test_the_parent_of_an_experimental_listener_set_has_its_group() -> None:
-    annotations = {
-        "acme.cert-manager.io/http01-parentrefkind": "XListenerSet",
-        "acme.cert-manager.io/http01-parentrefname": "more",
-    }
-    solver = msgspec.convert({"http01": {"gatewayHTTPRoute": {}}}, Solver)
-    http01 = overridden(solver, annotations, "default").http01
-    assert http01 is not None
-    assert http01.gateway_http_route is not None
-    (parent,) = http01.gateway_http_route.parent_refs
-    assert (parent.group, parent.kind) == ("gateway.networking.x-k8s.io", "XListenerSet")
+    parents = http01.gateway_http_route.parent_refs
+    assert [f"{p.group}/{p.name}" if p.group else p.name for p in parents] == expected
 
 
 INGRESS = {"metadata": {"resourceVersion": "7"}, "spec": {"rules": []}}

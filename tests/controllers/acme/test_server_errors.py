@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from cryptography import x509
-from cryptography.hazmat.primitives.asymmetric import ec
 
 from acme.fake_ca import FakeCa, Refusal
 from certwright.acme.protocol.errors import PROBLEM_TYPES, Reaction
@@ -96,17 +95,12 @@ async def attempt(shared: FakeWorld, request: pytest.FixtureRequest) -> AsyncIte
 
 
 @pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize("action", [Action.NEW_ORDER, Action.FINALIZE])
 @pytest.mark.parametrize("name", PROBLEM_TYPES)
-async def test_a_new_order_is_refused(attempt: Attempt, name: str) -> None:
-    attempt.fake.ca.refuse(Action.NEW_ORDER, name, "it is so and so")
-    await attempt.make(name)
-    await attempt.check(_AFTER_REFUSAL[PROBLEM_TYPES[name].reaction], f"it is so and so [400 {URN}{name}]")
-
-
-@pytest.mark.asyncio(loop_scope="module")
-@pytest.mark.parametrize("name", PROBLEM_TYPES)
-async def test_finalizing_is_refused(attempt: Attempt, name: str) -> None:
-    attempt.fake.ca.refuse(Action.FINALIZE, name, "it is so and so")
+async def test_a_new_order_or_the_signing_request_is_refused(
+    attempt: Attempt, name: str, action: Action
+) -> None:
+    attempt.fake.ca.refuse(action, name, "it is so and so")
     await attempt.make(name)
     await attempt.check(_AFTER_REFUSAL[PROBLEM_TYPES[name].reaction], f"it is so and so [400 {URN}{name}]")
 
@@ -304,69 +298,17 @@ async def test_nothing_is_said_to_the_ca_about_an_order_that_has_succeeded(fake:
     assert await fake.challenges() == []
 
 
-async def test_a_failed_order_is_tried_again_after_an_hour_with_another_order(fake: FakeWorld) -> None:
-    fake.ca.verdicts["a.example.org"] = Refusal("caa", "CAA forbids it")
-    await fake.issue("web", after=timedelta(minutes=50))
-    assert len(fake.ca.orders) == 1
-    del fake.ca.verdicts["a.example.org"]
-    await fake.world.advance(timedelta(minutes=20))
-    assert await fake.world.is_ready("web")
-    assert len(fake.ca.orders) == 2
-
-
-async def test_processing_is_waited_for(fake: FakeWorld) -> None:
-    fake.ca.processing_polls = 5
-    await fake.issue("web", after=timedelta(minutes=1))
-    assert await fake.world.is_ready("web")
-    assert fake.ca.counted()[Action.FINALIZE] == 1
-
-
-def another_key(builder: x509.CertificateBuilder, _: x509.CertificateSigningRequest) -> Any:
-    """A certificate for a key that nobody has."""
-    certificate_builder: Any = builder
-    certificate_builder._public_key = None
-    return certificate_builder.public_key(ec.generate_private_key(ec.SECP256R1()).public_key())
-
-
-def another_name(builder: x509.CertificateBuilder, _: x509.CertificateSigningRequest) -> Any:
-    """A certificate for somebody else's name."""
-    return builder.add_extension(x509.SubjectAlternativeName([x509.DNSName("z.example.org")]), critical=True)
-
-
-def expired(builder: x509.CertificateBuilder, _: x509.CertificateSigningRequest) -> Any:
-    """A certificate that has ended before it began."""
-    certificate_builder: Any = builder
-    begins = certificate_builder._not_valid_before
-    certificate_builder._not_valid_before = certificate_builder._not_valid_after = None
-    return certificate_builder.not_valid_before(begins - timedelta(days=9)).not_valid_after(
-        begins - timedelta(days=1)
-    )
-
-
 def precertificate(builder: x509.CertificateBuilder, _: x509.CertificateSigningRequest) -> Any:
     """What a CA sends to logs."""
     return builder.add_extension(x509.PrecertPoison(), critical=True)
 
 
-@pytest.mark.parametrize(
-    ("tamper", "sentence"),
-    [
-        (another_key, "the server returned a certificate for another key"),
-        (another_name, "the server returned a certificate without a.example.org"),
-        (expired, "the server returned a certificate that has expired"),
-        (
-            precertificate,
-            "the server returned a certificate that no client accepts: the certificate is a pre",
-        ),
-    ],
-)
-async def test_a_certificate_that_does_not_match_is_never_stored(
-    fake: FakeWorld, tamper: Any, sentence: str
-) -> None:
-    fake.ca.tamper = tamper
+async def test_a_certificate_that_no_client_accepts_is_never_stored(fake: FakeWorld) -> None:
+    fake.ca.tamper = precertificate
     await fake.issue("web", after=timedelta(minutes=1))
     (order,) = await fake.orders()
     assert (order.status.state, order.status.certificate) == ("errored", b"")
+    sentence = "the server returned a certificate that no client accepts: the certificate is a pre"
     assert sentence in order.status.reason
     assert sentence in await fake.message_of()
     assert "web" not in await fake.secret_names()
@@ -375,40 +317,31 @@ async def test_a_certificate_that_does_not_match_is_never_stored(
 _BAD = 8
 
 
-def _refuse_names(fake: FakeWorld, action: Action, kind: str) -> None:
-    """Refuse requests of that kind that concern a name of `bad…`, as a healthy CA does."""
-    fake.ca.refuse(action, kind, "it is about the name", times=_BAD)
-
-
-async def _make_bad_names(fake: FakeWorld, where: str, kind: str) -> None:
-    actions = {"newOrder": Action.NEW_ORDER, "challenge": Action.CHALLENGE, "finalize": Action.FINALIZE}
-    if where in actions:
-        _refuse_names(fake, actions[where], kind)
+@pytest.mark.parametrize(
+    ("action", "kind"),
+    [
+        (Action.NEW_ORDER, "malformed"),
+        (Action.NEW_ORDER, "rejectedIdentifier"),
+        (Action.NEW_ORDER, "tomorrowsType"),
+        (Action.CHALLENGE, "malformed"),
+        (None, "incorrectResponse"),
+        (None, "unauthorized"),
+        (None, "dns"),
+        (None, "serverInternal"),
+        (Action.FINALIZE, "caa"),
+        (Action.FINALIZE, "badCSR"),
+    ],
+)
+async def test_bad_names_delay_no_other_name(fake: FakeWorld, action: Action | None, kind: str) -> None:
+    """A request about the names is refused, or (without `action`) a name fails its validation."""
+    if action is not None:
+        fake.ca.refuse(action, kind, "it is about the name", times=_BAD)
     for number in range(_BAD):
         name = f"bad{number}.example.org"
-        if where == "verdict":
+        if action is None:
             fake.ca.verdicts[name] = Refusal(kind, "it is about the name")
         await fake.issue(f"bad{number}", name)
     await fake.world.advance(timedelta(seconds=10))
-
-
-@pytest.mark.parametrize(
-    ("where", "kind"),
-    [
-        ("newOrder", "malformed"),
-        ("newOrder", "rejectedIdentifier"),
-        ("newOrder", "tomorrowsType"),
-        ("challenge", "malformed"),
-        ("verdict", "incorrectResponse"),
-        ("verdict", "unauthorized"),
-        ("verdict", "dns"),
-        ("verdict", "serverInternal"),
-        ("finalize", "caa"),
-        ("finalize", "badCSR"),
-    ],
-)
-async def test_bad_names_delay_no_other_name(fake: FakeWorld, where: str, kind: str) -> None:
-    await _make_bad_names(fake, where, kind)
     assert not any([await fake.world.is_ready(f"bad{number}") for number in range(_BAD)])
     await fake.issue("good", "good.example.org", after=timedelta(seconds=2))
     assert await fake.world.is_ready("good"), await fake.message_of(name="good")
@@ -422,9 +355,7 @@ async def reason_of(fake: FakeWorld) -> str:
     return condition.reason if condition else ""
 
 
-async def change(fake: FakeWorld, *names: str) -> None:
-    await fake.world.client.patch(CERTIFICATES, "web", "default", {"spec": {"dnsNames": list(names)}})
-    await fake.world.advance(timedelta(minutes=1))
+_GOOD_NAME = {"spec": {"dnsNames": ["good.example.org"]}}
 
 
 async def test_a_refused_name_waits_for_the_spec_and_names_the_field(fake: FakeWorld) -> None:
@@ -435,7 +366,8 @@ async def test_a_refused_name_waits_for_the_spec_and_names_the_field(fake: FakeW
     message = await fake.message_of()
     assert "not this one" in message
     assert "change spec.dnsNames: this CA refuses one of them" in message
-    await change(fake, "good.example.org")
+    await fake.world.client.patch(CERTIFICATES, "web", "default", _GOOD_NAME)
+    await fake.world.advance(timedelta(minutes=1))
     assert fake.ca.counted()[Action.NEW_ORDER] == 2
     assert await fake.world.is_ready("web")
 
@@ -492,10 +424,7 @@ async def test_a_type_inside_a_detail_is_not_the_cause(fake: FakeWorld) -> None:
     fake.ca.verdicts["a.example.org"] = Refusal("", "")
     fake.ca.refuse(Action.NEW_ORDER, "dns", "no such name [rejectedIdentifier] [rateLimited]")
     await fake.issue()
-    issuing = [
-        condition for condition in (await fake.certificate()).status.conditions if condition.type == "Issuing"
-    ]
-    assert issuing[0].reason == "Failed"
+    assert await reason_of(fake) == "Failed"
 
 
 async def test_the_named_time_outlives_a_restart(fake: FakeWorld) -> None:
@@ -525,9 +454,7 @@ async def test_a_changed_spec_is_tried_immediately_after_the_failed_request_was_
     await fake.world.client.delete(CERTIFICATE_REQUESTS, "web-1", "default")
     await fake.world.advance(timedelta(minutes=2))
     assert _placed(fake) == 1
-    await fake.world.client.patch(
-        CERTIFICATES, "web", "default", {"spec": {"dnsNames": ["good.example.org"]}}
-    )
+    await fake.world.client.patch(CERTIFICATES, "web", "default", _GOOD_NAME)
     await fake.world.advance(timedelta(seconds=5))
     assert await fake.world.is_ready("web")
 
