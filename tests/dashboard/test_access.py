@@ -2,85 +2,87 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from urllib.parse import urlencode
-
 import pytest
 
 from certwright.diagnosis import related
 from certwright.kube.api.errors import Forbidden
-from dashboard.visits import RULES, Dashboard, shop
+from certwright.kube.client.rest import Client
+from certwright.kube.client.transport import LocalTransport
+from certwright.kube.util.http_messages import Identity
+from support.visitor import Visitor, account, grant, handler_of, make_site, visitor
+from support.world import ADMIN, World
+
+READ = tuple(("get list", group, "*", "") for group in ("cert-manager.io", "certwright.io", ""))
+USERS = {
+    "reader": (READ, ""),
+    "anna": ((("get list patch", "cert-manager.io", "*", ""), ("list", "", "events", "")), "shop"),
+    "bob": ((("get", "cert-manager.io", "certificates", "www"),), "shop"),
+    "eve": ((), "shop"),
+}
+"""By name, rights and the namespace that they are for; empty for all."""
 
 
-@pytest.fixture
-async def site() -> AsyncIterator[Dashboard]:
-    """The shop."""
-    async with shop() as dashboard:
-        yield dashboard
+async def users_of(world: World) -> dict[str, Identity]:
+    """An administrator, and the users of the table."""
+    made = {name: await grant(world, name, *rules, namespace=place) for name, (rules, place) in USERS.items()}
+    return {"admin": ADMIN, **made}
 
 
-async def test_each_user_sees_what_the_api_would_answer(site: Dashboard) -> None:
+async def test_each_user_sees_what_the_api_would_answer(shop_world: World) -> None:
     every = [
         (item["metadata"]["namespace"], item["metadata"]["name"])
-        for item in (await site.world.client.list(related.CERTIFICATES)).items
+        for item in (await shop_world.client.list(related.CERTIFICATES)).items
     ]
     assert len(every) == 4
-    for user in RULES:
-        client, allowed = site.client_of(user), set()
+    users = await users_of(shop_world)
+    site, access = make_site(shop_world, *users.values())
+    for user, identity in users.items():
+        client, allowed = Client(LocalTransport(shop_world.server.handle, identity), user_agent="test"), set()
         for namespace, name in every:
             try:
                 await client.get(related.CERTIFICATES, name, namespace)
                 allowed.add((namespace, name))
             except Forbidden:
                 continue
-        content = await site.status(user)
-        assert {(row["namespace"], row["name"]) for row in content["certificates"]} == allowed, user
-        assert content["counts"]["total"] == len(allowed)
-        page = await site.get(user, "/ui/")
+        guest = await Visitor(site, identity.name, access).log_in()
+        facts = await guest.facts()
+        assert {(row["namespace"], row["name"]) for row in facts["certificates"]} == allowed, user
+        assert facts["counts"]["total"] == len(allowed)
+        page = (await guest.get("/ui/")).html
         for namespace, name in every:
-            assert (f"certificates/{namespace}/{name}" in page) == ((namespace, name) in allowed), (
-                user,
-                name,
-            )
-            path = f"/ui/certificates/{namespace}/{name}"
-            shown = await site.ask("GET", path, authorization=f"Bearer {site.tokens[user]}")
+            path = f"certificates/{namespace}/{name}"
+            assert (path in page) == ((namespace, name) in allowed), (user, name)
+            shown = await guest.get(f"/ui/{path}")
             assert shown.status == (200 if (namespace, name) in allowed else 404), (user, path)
+        assert ("ClusterIssuer office" in (await guest.get("/ui/issuers")).text) is (
+            user in ("admin", "reader")
+        )
+        root = await guest.get("/ui/cas/default/ca.crt")
+        assert root.status == (200 if user in ("admin", "reader") else 404)
+        assert root.html.startswith("-----BEGIN CERTIFICATE-----") is (root.status == 200)
+        assert root.html.count("BEGIN") == (root.status == 200)
+        www = (await guest.get("/ui/certificates/shop/www")).text
+        assert ("you may not get Secret www" in www) is (user in ("anna", "bob")), user
 
 
-async def test_issuers_and_secrets_follow_the_rights_of_the_user(site: Dashboard) -> None:
-    assert "ClusterIssuer office" in await site.get("reader", "/ui/issuers")
-    for user in ("anna", "bob", "eve"):
-        assert "office" not in await site.get(user, "/ui/issuers")
-    assert "may not read" in await site.get("anna", "/ui/certificates/shop/www")
-    refused = await site.ask("GET", "/ui/cas/default/ca.crt", authorization=f"Bearer {site.tokens['anna']}")
-    assert refused.status == 404
-    pem = await site.get("admin", "/ui/cas/default/ca.crt")
-    assert pem.startswith("-----BEGIN CERTIFICATE-----")
-    assert pem.count("BEGIN") == 1
-
-
-async def test_rights_that_are_withdrawn_are_gone(site: Dashboard) -> None:
-    assert len((await site.status("anna"))["certificates"]) == 2
-    path = "/apis/rbac.authorization.k8s.io/v1/namespaces/shop/rolebindings/anna"
-    await site.world.client.raw("DELETE", path)
-    assert (await site.status("anna"))["certificates"] == []
-    # An account that is gone is nobody at once.
-    await site.world.client.raw("DELETE", "/api/v1/namespaces/default/serviceaccounts/admin")
-    gone = await site.ask("GET", "/ui/status.json", authorization=f"Bearer {site.tokens['admin']}")
-    assert gone.status == 401
+async def test_rights_that_are_withdrawn_are_gone(shop_world: World) -> None:
+    anna = await visitor(shop_world, (await users_of(shop_world))["anna"])
+    assert len((await anna.facts())["certificates"]) == 2
+    path = "/apis/rbac.authorization.k8s.io/v1/namespaces/shop/rolebindings/anna-shop"
+    await shop_world.client.raw("DELETE", path)
+    assert (await anna.facts())["certificates"] == []
 
 
 @pytest.mark.parametrize(
     ("text", "status"),
     [("TOKEN", 303), ("KUBECONFIG", 303), ("nonsense", 401), ("a: [b", 401), ("users: []", 401), ("", 401)],
 )
-async def test_logging_in_by_a_pasted_credential(site: Dashboard, text: str, status: int) -> None:
-    token = site.tokens["anna"]
+async def test_logging_in_by_a_pasted_credential(shop_world: World, text: str, status: int) -> None:
+    token = await account(shop_world, "anna")
     users = f"users: [{{name: u, user: {{token: {token}}}}}]"
     kubeconfig = f"contexts: [{{name: c, context: {{user: u}}}}]\ncurrent-context: c\n{users}\n"
     given = text.replace("TOKEN", token).replace("KUBECONFIG", kubeconfig)
-    response = await site.ask(
-        "POST", "/ui/login", urlencode({"credential": given}).encode(), accept="text/html"
-    )
+    site = handler_of(shop_world)
+    response = await Visitor(site, token).ask("POST", "/ui/login", {"credential": given})
     assert response.status == status
     assert token.encode() not in response.body

@@ -81,7 +81,7 @@ async def test_the_chain_follows_an_issuance_without_a_list_of_orders(fake: Fake
     assert "67 seconds" in issued.text
     assert 'aria-current="step"' not in issued.html
     assert [
-        request for request in admin.access.requests if "/orders?" in request or request.endswith("/orders")
+        request for request in admin.requests if "/orders?" in request or request.endswith("/orders")
     ] == []
 
 
@@ -105,9 +105,7 @@ async def test_a_certificate_is_revoked_at_its_ca(pebble: Pebble) -> None:
         server = SimpleNamespace(handle=world.recording.handler)
         parts = SimpleNamespace(recording=world.recording, server=server, clock=world.clock, on_close=[])
         admin = await visitor(cast(World, parts), revoke=revoke)
-        asked = await admin.get(f"{PAGE}/revoke")
-        ((address, fields),) = ((a, f) for a, f in asked.forms.items() if a.endswith("/revoke"))
-        done = await admin.send("POST", address, {**fields, "reason": "superseded"})
+        done = await admin.submit(await admin.get(f"{PAGE}/revoke"), "/revoke", reason="superseded")
         assert f"Certificate {serial} of default/web is revoked." in done.text
         assert pebble.status_of(serial)["Status"] == "Revoked"
         await admin.site.close()

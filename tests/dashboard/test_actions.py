@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from datetime import timedelta
 
-import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -63,12 +61,11 @@ async def test_a_request_is_decided(waiting: World, verb: str, kind: str) -> Non
     assert f"certwright {verb} web-1 -n default" in page.text
     asked = await admin.get(f"{PAGE}/{verb}")
     assert not await is_decided(waiting, kind)
-    ((address, fields),) = ((a, f) for a, f in asked.forms.items() if a.endswith(verb))
-    done = await admin.send("POST", address, fields)
+    done = await admin.submit(asked, verb)
     assert f"CertificateRequest default/web-1 is {kind.lower()}." in done.text
     assert await is_decided(waiting, kind)
     # Repeated by the button Back: no error, and no other decision.
-    assert (await admin.send("POST", address, fields)).status in (200, 409)
+    assert (await admin.submit(asked, verb)).status in (200, 409)
     await waiting.settle()
     other = "deny" if verb == "approve" else "approve"
     assert (await admin.post(f"{PAGE}/{other}", request="web-1")).status in (403, 409)
@@ -77,19 +74,13 @@ async def test_a_request_is_decided(waiting: World, verb: str, kind: str) -> Non
 
 async def test_a_button_comes_and_goes_while_the_page_is_open(waiting: World) -> None:
     admin = await visitor(waiting)
-    response = (await admin.get("/ui/live?at=certificates/default/web")).response
-    assert response.stream is not None
-    stream = response.stream
-    changes = (msgspec.json.decode(chunk[6:]) async for chunk in stream if chunk.startswith(b"data: "))
-    async with asyncio.timeout(10):
+    async with admin.following("certificates/default/web") as changes:
         assert "/approve" in (await anext(changes))["actions"]
         await admin.post(f"{PAGE}/approve", request="web-1")
         while "actions" not in (change := await anext(changes)):
             pass
         assert "/approve" not in change["actions"]
         assert "/renew" in change["actions"]
-    await changes.aclose()
-    await stream.aclose()  # type: ignore[attr-defined]
 
 
 async def test_another_request_is_not_decided_in_the_place_of_the_one_shown(waiting: World) -> None:
@@ -129,37 +120,26 @@ async def test_a_request_shows_what_it_asks_for_before_it_is_approved(waiting: W
     assert f"Requested by {ADMIN.name}" in asked
 
 
-@pytest.mark.parametrize(
-    ("rights", "signers", "expected"),
-    [
-        pytest.param((VIEW,), (), set(), id="may only look"),
-        pytest.param((VIEW, DECIDE), (), set(), id="no right to approve for the issuer"),
-        pytest.param((VIEW,), ("issuers.cert-manager.io/*",), set(), id="no right to write the status"),
-        pytest.param(
-            (VIEW, DECIDE), ("issuers.cert-manager.io/default.root",), {"approve", "deny"}, id="this issuer"
-        ),
-        pytest.param((VIEW, DECIDE), ("issuers.cert-manager.io/*",), {"approve", "deny"}, id="all issuers"),
-        pytest.param((VIEW, DECIDE), ("issuers.cert-manager.io/default.other",), set(), id="another issuer"),
-        pytest.param(
-            (VIEW, ("patch", "cert-manager.io", "certificates/status", "web")),
-            (),
-            {"renew"},
-            id="renew it by name",
-        ),
-        pytest.param(
-            (VIEW, ("patch", "cert-manager.io", "certificates/status", "shop")), (), set(), id="renew another"
-        ),
-    ],
-)
+RIGHTS: dict[str, tuple[tuple[tuple[str, str, str, str], ...], str, set[str]]] = {
+    "may only look": ((VIEW,), "", set()),
+    "no right to approve for the issuer": ((VIEW, DECIDE), "", set()),
+    "no right to write the status": ((VIEW,), "issuers.cert-manager.io/*", set()),
+    "this issuer": ((VIEW, DECIDE), "issuers.cert-manager.io/default.root", {"approve", "deny"}),
+    "all issuers": ((VIEW, DECIDE), "issuers.cert-manager.io/*", {"approve", "deny"}),
+    "another issuer": ((VIEW, DECIDE), "issuers.cert-manager.io/default.other", set()),
+    "renew it by name": ((VIEW, ("patch", "cert-manager.io", "certificates/status", "web")), "", {"renew"}),
+    "renew another": ((VIEW, ("patch", "cert-manager.io", "certificates/status", "shop")), "", set()),
+}
+"""Rights in the namespace, the signer that the user may approve for, and what the page offers."""
+
+
+@pytest.mark.parametrize(("rights", "signer", "expected"), RIGHTS.values(), ids=RIGHTS.keys())
 async def test_users_are_offered_and_allowed_what_their_rights_are(
-    waiting: World,
-    rights: tuple[tuple[str, str, str, str], ...],
-    signers: tuple[str, ...],
-    expected: set[str],
+    waiting: World, rights: tuple[tuple[str, str, str, str], ...], signer: str, expected: set[str]
 ) -> None:
     user = await grant(waiting, "ann", *rights, namespace="default")
-    if signers:
-        await grant(waiting, "ann", ("approve", "cert-manager.io", "signers", " ".join(signers)))
+    if signer:
+        await grant(waiting, "ann", ("approve", "cert-manager.io", "signers", signer))
     ann = await visitor(waiting, user)
     assert buttons(await ann.get(PAGE)) == expected
     for verb in ("renew", "approve", "deny", "revoke"):
@@ -173,9 +153,7 @@ async def test_users_are_offered_and_allowed_what_their_rights_are(
 
 async def test_renewal_from_the_page_and_from_a_card(waiting: World) -> None:
     admin = await visitor(waiting)
-    asked = await admin.get(f"{PAGE}/renew")
-    ((address, fields),) = ((a, f) for a, f in asked.forms.items() if a.endswith("/renew"))
-    done = await admin.send("POST", address, fields)
+    done = await admin.submit(await admin.get(f"{PAGE}/renew"), "/renew")
     assert done.url.startswith(f"https://certwright.example{PAGE}?")
     assert "Retrying certificate default/web." in done.text
     card = await admin.post(f"{PAGE}/renew", next="")
@@ -223,35 +201,25 @@ async def test_a_ca_with_a_new_key_is_warned_of(world: World) -> None:
 
 
 @pytest.mark.parametrize("verb", ["renew", "approve", "deny", "revoke"])
-@pytest.mark.parametrize(
-    "case", ["forged token", "no token", "another's token", "read-only", "header only", "cross-site"]
-)
-async def test_what_is_not_sent_by_a_form_of_the_session_changes_nothing(
-    waiting: World, verb: str, case: str
-) -> None:
-    admin = await visitor(waiting, read_only=case == "read-only")
+async def test_what_is_not_sent_by_a_form_of_the_session_changes_nothing(waiting: World, verb: str) -> None:
+    """As `test_strangers.test_other_sites_cannot_send_forms`, for all verbs."""
+    admin, reader = await visitor(waiting), await visitor(waiting, read_only=True)
     before = (await waiting.get(CERTIFICATES, "web")).metadata.resource_version
-    path, fields, headers = f"{PAGE}/{verb}", {"request": "web-1", "reason": "keyCompromise"}, {}
-    if case == "forged token":
-        fields["token"] = "0" * 64
-    elif case == "no token":
-        fields["token"] = ""
-    elif case == "another's token":
-        other = await visitor(waiting)
-        fields["token"] = other.form_token
-    elif case == "header only":
-        admin.forget()
-        headers = {"authorization": f"Bearer {ADMIN.name}"}
-    elif case == "cross-site":
-        headers = {"sec-fetch-site": "cross-site"}
-    page = await admin.post(path, headers=headers, **fields)
-    assert page.status == 403
+    for who, token, headers in (
+        (admin, "0" * 64, {}),
+        (admin, "", {}),
+        (admin, reader.form_token, {}),
+        (reader, reader.form_token, {}),
+        (admin, admin.form_token, {"cookie": "", "authorization": f"Bearer {ADMIN.name}"}),
+        (admin, admin.form_token, {"sec-fetch-site": "cross-site"}),
+    ):
+        fields = {"request": "web-1", "reason": "keyCompromise", "token": token}
+        assert (await who.post(f"{PAGE}/{verb}", headers, **fields)).status == 403, (token, headers)
     assert (await waiting.get(CERTIFICATES, "web")).metadata.resource_version == before
     assert not await is_decided(waiting, "Approved")
     assert not await is_decided(waiting, "Denied")
-    if case == "read-only":
-        assert buttons(await admin.get(PAGE)) == set()
-        assert (await admin.get(path)).status == 403
+    assert buttons(await reader.get(PAGE)) == set()
+    assert (await reader.get(f"{PAGE}/{verb}")).status == 403
 
 
 async def test_revocation_asks_for_a_reason_and_says_what_follows(world: World) -> None:

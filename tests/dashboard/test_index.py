@@ -19,24 +19,24 @@ from certwright.diagnosis import related
 from certwright.kube.client.rest import Client
 from certwright.kube.client.transport import LocalTransport
 from certwright.kube.util.http_messages import Response
-from dashboard.visits import shop
-from support.world import ADMIN
+from support.visitor import grant, visitor
+from support.world import ADMIN, World
 
 ALL = OverviewScopes(*4 * [Scope(everywhere=True)])
 READY = {"type": "Ready", "status": "True"}
 FAILED = {"type": "Issuing", "status": "False", "message": "no", "lastTransitionTime": "2026-01-01T00:00:00Z"}
 
 
-async def test_rows_follow_the_api_and_are_freed() -> None:
-    async with shop() as site:
-        before = (await site.status("admin"))["counts"]["total"]
-        await site.world.client.delete(related.CERTIFICATES, "lost", "shop")
-        await site.world.settle()
-        assert (await site.status("admin"))["counts"]["total"] == before - 1
-        watches = site.world.server.open_watches
-        await site.world.advance(timedelta(minutes=21))
-        assert site.world.server.open_watches <= watches - 4, "its list is kept no longer"
-        assert (await site.status("admin"))["counts"]["total"] == before - 1
+async def test_rows_follow_the_api_and_are_freed(shop_world: World) -> None:
+    admin = await visitor(shop_world)
+    before = (await admin.facts())["counts"]["total"]
+    await shop_world.client.delete(related.CERTIFICATES, "lost", "shop")
+    await shop_world.settle()
+    assert (await admin.facts())["counts"]["total"] == before - 1
+    watches = shop_world.server.open_watches
+    await shop_world.advance(timedelta(minutes=21))
+    assert shop_world.server.open_watches <= watches - 4, "its list is kept no longer"
+    assert (await admin.facts())["counts"]["total"] == before - 1
 
 
 def test_a_server_has_not_loaded_the_pages_that_nobody_has_opened(tmp_path: Path) -> None:
@@ -79,17 +79,17 @@ def make_row(name: str = "web", **fields: object) -> Row:
     return row_of({"metadata": {"namespace": "shop", "name": name}, "spec": spec, **fields})
 
 
-async def test_what_is_still_read_is_said() -> None:
-    async with shop() as site:
-        its = Index(site.client_of("admin"), site.world.clock)
-        try:
-            summary = summarize(its, ALL, 0.0)
-            assert headline(summary, is_reading=not its.is_synced) == "Reading certificates: 0 so far"
-            await its.wait_synced()
-            summary = summarize(its, ALL, 0.0)
-            assert headline(summary).startswith("1 of 4 certificates needs you: shop/lost")
-        finally:
-            await its.close()
+async def test_what_is_still_read_is_said(shop_world: World) -> None:
+    its = Index(shop_world.client, shop_world.clock)
+    try:
+        assert (
+            headline(summarize(its, ALL, 0.0), is_reading=not its.is_synced)
+            == "Reading certificates: 0 so far"
+        )
+        await its.wait_synced()
+        assert headline(summarize(its, ALL, 0.0)).startswith("1 of 4 certificates needs you: shop/lost")
+    finally:
+        await its.close()
 
 
 class Slow(LocalTransport):
@@ -101,40 +101,22 @@ class Slow(LocalTransport):
         return await super().request(*arguments, **others)
 
 
-async def test_a_report_waits_for_all_certificates(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_report_waits_for_all_certificates(
+    shop_world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(index, "_PATIENCE_S", 0.001)
-    async with shop() as site:
-        client = Client(Slow(site.world.server.handle, ADMIN), user_agent="test")
-        report = await make_report(client, site.world.clock)
+    client = Client(Slow(shop_world.server.handle, ADMIN), user_agent="test")
+    report = await make_report(client, shop_world.clock)
     assert report.json()["counts"] == {"total": 4, "attention": 1, "issuing": 1, "notValid": 1}
 
 
 @pytest.mark.parametrize("namespace", ["", "shop"])
-async def test_an_issuer_that_may_not_be_read_is_not_called_missing(namespace: str) -> None:
-    async with shop() as site:
-        rules = [
-            {
-                "apiGroups": ["cert-manager.io"],
-                "resources": ["certificates"],
-                "verbs": ["get", "list", "watch"],
-            }
-        ]
-        role = {"metadata": {"name": "look"}, "rules": rules}
-        await site.post_object("/apis/rbac.authorization.k8s.io/v1/clusterroles", role)
-        group = "rbac.authorization.k8s.io"
-        binding = {
-            "metadata": {"name": "look"},
-            "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "look"},
-            "subjects": [{"kind": "ServiceAccount", "name": "eve", "namespace": "default"}],
-        }
-        await site.post_object(f"/apis/{group}/v1/clusterrolebindings", binding)
-        of_reader = await make_report(site.client_of("eve"), site.world.clock, namespace=namespace)
-        of_admin = await make_report(site.world.client, site.world.clock)
-    counts = {**of_reader.json()["counts"], "total": 0}
-    assert counts == {
-        "total": 0,
-        "attention": 0,
-        "issuing": 1,
-        "notValid": 1,
-    }
-    assert [card["reason"] for card in of_admin.json()["attention"]] == ["no issuer"]
+async def test_an_issuer_that_may_not_be_read_is_not_called_missing(
+    shop_world: World, namespace: str
+) -> None:
+    eve = await grant(shop_world, "eve", ("get list watch", "cert-manager.io", "certificates", ""))
+    client = Client(LocalTransport(shop_world.server.handle, eve), user_agent="test")
+    of_reader = (await make_report(client, shop_world.clock, namespace=namespace)).json()
+    assert {**of_reader["counts"], "total": 0} == {"total": 0, "attention": 0, "issuing": 1, "notValid": 1}
+    of_admin = (await make_report(shop_world.client, shop_world.clock)).json()
+    assert [card["reason"] for card in of_admin["attention"]] == ["no issuer"]

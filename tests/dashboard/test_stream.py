@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from typing import Any
 
-import msgspec
 import pytest
 
+from certwright.dashboard import live
 from certwright.dashboard.access import ProcessorShare
 from certwright.dashboard.log_lines import LogLines
 from certwright.dashboard.stream import certificate_name
+from certwright.diagnosis import related
 from certwright.kit import logs
-from certwright.kube.api.core import NAMESPACES, Namespace
-from certwright.kube.api.meta import ObjectMeta
+from certwright.kube.api.errors import Unreachable
+from certwright.kube.util.http_messages import Identity
 from certwright.resources.table import CERTIFICATES
 from controllers.scene import make_certificate
 from support.visitor import Visitor, grant, post, visitor
@@ -45,7 +45,7 @@ async def happen(world: World, about: str, message: str, at: int, kind: str = "N
 async def busy(world: World) -> World:
     """Events and log lines about certificates of two namespaces, and of none."""
     for namespace in ("shop", "bank"):
-        await world.create(NAMESPACES, Namespace(metadata=ObjectMeta(name=namespace)))
+        await world.client.create(related.NAMESPACES, {"metadata": {"name": namespace}})
         await world.create(CERTIFICATES, make_certificate("web", "root", namespace=namespace))
     await happen(world, "shop/Certificate/web", "first of shop", 1)
     await happen(world, "shop/Challenge/web-1-12-345", "third of shop", 3, "Warning")
@@ -129,19 +129,33 @@ def test_the_certificate_of_an_object_is_known_by_its_name(kind: str, name: str,
 
 async def test_events_and_lines_are_sent_while_the_page_is_open(busy: World) -> None:
     admin = await visitor(busy)
-    response = (await admin.get("/ui/live?at=stream")).response
-    assert response.stream is not None
-    stream = response.stream
-    changes = (msgspec.json.decode(chunk[6:]) async for chunk in stream if chunk.startswith(b"data: "))
-    async with asyncio.timeout(10):
-        first = await anext(changes)
-        assert "fourth of bank" not in first["events"]
+    async with admin.following("stream") as changes:
+        assert "fourth of bank" not in (await anext(changes))["events"]
         await happen(busy, "bank/Certificate/web", "fourth of bank", 4)
         assert "fourth of bank" in (await anext(changes))["events"]
         log(admin)
         assert "line of shop" in (await anext(changes))["lines"]
-    await changes.aclose()
-    await stream.aclose()  # type: ignore[attr-defined]
+
+
+async def test_an_open_page_goes_on_when_the_api_is_reached_again(
+    busy: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    admin = await visitor(busy)
+    assert admin.access is not None
+    identify, failures = admin.access.identify, [Unreachable("connection refused"), Unreachable("the same")]
+
+    async def fail(*arguments: Any) -> Identity:
+        if failures:
+            raise failures.pop()
+        return await identify(*arguments)
+
+    async with admin.following("stream") as changes:
+        await anext(changes)
+        monkeypatch.setattr(admin.access, "identify", fail)
+        monkeypatch.setattr(live, "_AGAIN_S", 0.01)
+        await happen(busy, "bank/Certificate/web", "fourth of bank", 4)
+        assert "fourth of bank" in (await anext(changes))["events"]
+    assert failures == []
 
 
 def test_a_line_that_cannot_be_written_does_not_stop_its_writer(capsys: pytest.CaptureFixture[str]) -> None:

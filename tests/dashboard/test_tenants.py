@@ -6,14 +6,13 @@ from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
 from typing import Any
 
-import msgspec
 import pytest
 
 from certwright.diagnosis import related
 from certwright.kube.util.http_messages import close_stream
 from certwright.resources.table import CERTIFICATES, ISSUERS
 from controllers.scene import make_certificate, make_issuer
-from support.visitor import grant, visitor
+from support.visitor import changes_of, grant, patch, visitor
 from support.world import World, make_world
 
 Json = dict[str, Any]
@@ -42,11 +41,6 @@ async def world() -> AsyncIterator[World]:
         await world.settle()
         await world.stop_controllers()
         yield world
-
-
-async def patch(world: World, path: str, body: Json) -> None:
-    headers = {"content-type": "application/merge-patch+json"}
-    await world.client.raw("PATCH", path, body=msgspec.json.encode(body), headers=headers)
 
 
 def failing(message: str) -> Json:
@@ -106,7 +100,7 @@ async def test_no_object_of_a_tenant_breaks_a_page_or_makes_it_large(world: Worl
         page = await admin.get(f"/ui/{path}")
         assert page.status == (404 if path == "cas/shop/web" else 200), (path, page.text[:200])
         assert len(page.response.body) < LARGEST, path
-    facts = msgspec.json.decode((await admin.get("/ui/status.json")).html)
+    facts = await admin.facts()
     assert len(facts["incidents"]) <= 20
     named = sum(len(each["certificates"]) for each in facts["incidents"]) + len(facts["attention"])
     assert named + facts["attentionMore"] == facts["counts"]["attention"]
@@ -149,14 +143,14 @@ async def test_a_right_to_certificates_and_one_more_kind_shows_no_other_kind(
         page = await user.get(f"/ui/{path}")
         assert page.status in (200, 403, 404), path
         shown.append(page.html)
-        stream = (await user.get(f"/ui/live?at={path}")).response.stream
-        if stream is not None:
-            shown += [chunk.decode() for chunk in [await anext(aiter(stream)) for _ in range(2)]]
-            await close_stream(stream)
+        response = await user.ask("GET", f"/ui/live?at={path}")
+        if response.stream is not None:
+            shown.append(str(await anext(changes_of(response))))
+            await close_stream(response.stream)
     whole = "\n".join(shown)
     for other, (_, words) in RIGHTS.items():
         assert [word for word in words if word in whole] == (list(words) if other == kind else []), other
-    facts = msgspec.json.decode((await user.get("/ui/status.json")).html)
+    facts = await user.facts()
     states = {each["name"]: each["state"] for each in facts["certificates"]}
     known = kind == "issuers"
     assert states == {

@@ -3,25 +3,31 @@ without JavaScript does."""
 
 from __future__ import annotations
 
+import asyncio
 import html
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode, urljoin
 
 import msgspec
 
-from certwright.app.dashboard import FairAccess
+from certwright.app.dashboard import DashboardHandler, FairAccess
+from certwright.app.options import ServeOptions
 from certwright.dashboard.access import Credential, Options
 from certwright.dashboard.sessions import COOKIE, Sessions
 from certwright.dashboard.site import Site
 from certwright.kube.api.errors import Unauthorized
 from certwright.kube.client.rest import Client
 from certwright.kube.client.transport import LocalTransport
-from certwright.kube.util.http_messages import Identity, Request, Response
+from certwright.kube.util.http_messages import Identity, Request, Response, close_stream
 from support.world import ADMIN, World
 
+Json = dict[str, Any]
+Fields = Mapping[str, str]
 _BASE = "https://certwright.example"
 
 
@@ -73,6 +79,11 @@ class Page:
         return self.response.body.decode()
 
     @property
+    def json(self) -> Json:
+        """The body of a program's answer."""
+        return msgspec.json.decode(self.html, type=Json)
+
+    @property
     def text(self) -> str:
         """What a reader sees: without tags, on one line."""
         inner = re.sub(r"<(script|style|svg)\b.*?</\1>", " ", self.html, flags=re.S)
@@ -104,12 +115,18 @@ class Page:
 
 @dataclass
 class Visitor:
-    """A user with a browser."""
+    """A user with a browser; `access` is that of a site that `make_site` has made."""
 
-    site: Site
+    site: Site | DashboardHandler
     token: str
-    access: WorldAccess
-    _cookie: str = field(default="", init=False)
+    access: WorldAccess | None = None
+    cookie: str = ""
+
+    @property
+    def requests(self) -> list[str]:
+        """The requests for pages of all users of the site."""
+        assert self.access is not None
+        return self.access.requests
 
     async def log_in(self) -> Visitor:
         """Begin a session."""
@@ -117,46 +134,78 @@ class Visitor:
         assert page.status == 200, page.text
         return self
 
-    def forget(self) -> None:
-        """Lose the session's cookie."""
-        self._cookie = ""
-
     async def get(self, path: str) -> Page:
         """The page at the path, or at the whole address."""
         return await self.send("GET", path)
 
+    async def facts(self, query: str = "") -> Json:
+        """`/ui/status.json`."""
+        return (await self.get(f"/ui/status.json{query}")).json
+
+    @property
+    def sessions(self) -> Sessions:
+        """The sessions of the server."""
+        return self.site.sessions if isinstance(self.site, Site) else self.site._sessions
+
     @property
     def form_token(self) -> str:
         """The token of the session's forms; empty without a session."""
-        session = self.site.sessions.read(self._cookie)
-        return self.site.sessions.form_token(session) if session is not None else ""
+        session = self.sessions.read(self.cookie)
+        return self.sessions.form_token(session) if session is not None else ""
 
-    async def post(self, path: str, headers: Mapping[str, str] | None = None, **fields: str) -> Page:
+    async def post(self, path: str, headers: Fields | None = None, **fields: str) -> Page:
         """Send a form with the session's token, unless `token` is given; the page that follows."""
         return await self.send("POST", path, {"token": self.form_token, **fields}, headers)
 
+    async def submit(self, page: Page, verb: str, **fields: str) -> Page:
+        """Send the form of the page whose address ends so."""
+        ((address, given),) = ((a, f) for a, f in page.forms.items() if a.endswith(verb))
+        return await self.send("POST", address, {**given, **fields})
+
     async def send(
-        self,
-        method: str,
-        path: str,
-        fields: Mapping[str, str] | None = None,
-        headers: Mapping[str, str] | None = None,
+        self, method: str, path: str, fields: Fields | None = None, headers: Fields | None = None
     ) -> Page:
         """Send a request, and follow redirects."""
         url = urljoin(f"{_BASE}/", path)
         for _ in range(5):
-            body = urlencode(fields or {}).encode() if method == "POST" else b""
-            cookie = {"cookie": f"{COOKIE}={self._cookie}"} if self._cookie else {}
-            sent = {"accept": "text/html", **cookie, **(headers or {})}
-            response = await self.site.handle(
-                Request(method, url.removeprefix(_BASE).partition("#")[0], sent, body)
-            )
+            response = await self.ask(method, url.removeprefix(_BASE).partition("#")[0], fields, headers)
             if set_cookie := response.headers.get("set-cookie", ""):
-                self._cookie = set_cookie.partition(";")[0].partition("=")[2]
+                self.cookie = set_cookie.partition(";")[0].partition("=")[2]
             if response.status not in (302, 303, 308):
                 return Page(url, response)
             method, url = "GET", urljoin(url, response.headers["location"])
         raise AssertionError(f"{path} redirects for ever")
+
+    async def ask(
+        self, method: str, target: str, fields: Fields | None = None, headers: Fields | None = None
+    ) -> Response:
+        """Send a request; its response."""
+        body = urlencode(fields or {}).encode() if method == "POST" else b""
+        cookie = {"cookie": f"{COOKIE}={self.cookie}"} if self.cookie else {}
+        return await self.site.handle(
+            Request(method, target, {"accept": "text/html", **cookie, **(headers or {})}, body)
+        )
+
+    @asynccontextmanager
+    async def following(self, page: str) -> AsyncIterator[AsyncIterator[Json]]:
+        """The changes of an open page, whose path is below /ui/."""
+        response = (await self.get(f"/ui/live?at={page}")).response
+        assert response.stream is not None, response.status
+        try:
+            async with asyncio.timeout(20):
+                yield changes_of(response)
+        finally:
+            await close_stream(response.stream)
+
+
+async def changes_of(response: Response) -> AsyncIterator[Json]:
+    """The changes that a stream sends; at its end, one with the key `end`."""
+    assert response.stream is not None
+    async for chunk in response.stream:
+        if chunk.startswith(b"data: "):
+            yield msgspec.json.decode(chunk[6:], type=Json)
+        if chunk.startswith(b"event: end"):
+            yield {"end": chunk.decode()}
 
 
 def make_site(world: World, *users: Identity, **options: Any) -> tuple[Site, WorldAccess]:
@@ -172,6 +221,27 @@ async def visitor(world: World, user: Identity = ADMIN, **options: Any) -> Visit
     """A user who has logged in to a dashboard of their own over the world."""
     site, access = make_site(world, user, **options)
     return await Visitor(site, user.name, access).log_in()
+
+
+def handler_of(world: World, given: Mapping[str, Any] | None = None) -> DashboardHandler:
+    """The dashboard of a daemon with these options, which may change: with tokens of ServiceAccounts, which
+    the world's API server issues."""
+
+    def options() -> ServeOptions:
+        return ServeOptions(data_dir=Path("none"), **(given or {}))
+
+    handler = DashboardHandler(world.server, options, world.clock, system=ADMIN, seal_key=b"key")
+    world.on_close.append(handler.close)
+    return handler
+
+
+async def account(world: World, name: str, namespace: str = "shop", *, seconds: int = 3600) -> str:
+    """The token of a new ServiceAccount."""
+    path = f"/api/v1/namespaces/{namespace}/serviceaccounts"
+    await post(world, path, {"metadata": {"name": name}})
+    asked = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest"}
+    made = await post(world, f"{path}/{name}/token", asked | {"spec": {"expirationSeconds": seconds}})
+    return str(made["status"]["token"])
 
 
 async def grant(world: World, user: str, *rules: tuple[str, str, str, str], namespace: str = "") -> Identity:
@@ -199,7 +269,14 @@ async def grant(world: World, user: str, *rules: tuple[str, str, str, str], name
     return Identity(user, groups=("system:authenticated",))
 
 
-async def post(world: World, path: str, obj: dict[str, Any]) -> None:
-    """Create an object as the administrator."""
-    headers = {"content-type": "application/json"}
-    await world.client.raw("POST", path, body=msgspec.json.encode(obj), headers=headers)
+async def post(world: World, path: str, obj: Json, method: str = "POST") -> Json:
+    """Create an object as the administrator, or with PATCH merge into one; what is stored then."""
+    kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
+    body = msgspec.json.encode(obj)
+    response = await world.client.raw(method, path, body=body, headers={"content-type": kind})
+    return msgspec.json.decode(response.body, type=Json)
+
+
+async def patch(world: World, path: str, change: Json) -> None:
+    """Merge a change into an object, as the administrator."""
+    await post(world, path, change, "PATCH")

@@ -19,7 +19,7 @@ import msgspec
 
 from certwright.dashboard.access import ProcessorShare
 from certwright.dashboard.visit import View, Visit
-from certwright.kube.api.errors import ApiError, NotFound, TooManyRequests, Unauthorized
+from certwright.kube.api.errors import ApiError, NotFound, TooManyRequests, Unauthorized, Unreachable
 from certwright.kube.util.clock import Clock
 from certwright.kube.util.encoding import one_line
 from certwright.kube.util.http_messages import Response, close_stream
@@ -113,7 +113,7 @@ async def _follow(
             await site.identify_again(visit)
             visit.now = site.clock.now()
             _, blocks = await site.blocks(visit)
-        except TooManyRequests:
+        except (TooManyRequests, Unreachable):
             await asyncio.sleep(_AGAIN_S)
             changed.set()
             continue
