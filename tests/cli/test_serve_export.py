@@ -32,7 +32,9 @@ def test_serve_exports_runs_the_command_once_for_each_version_and_repairs(
     assert not (tmp_path / "out" / "default" / "example-ca" / "tls.key").exists()
     (web / "tls.key").chmod(0o640)
 
-    assert start("renew", "web", "-n", "default").rest().status == 0
+    before = (web / "tls.crt").read_bytes()
+    assert start("renew", "web", "-n", "default", "--wait", *PATIENT).rest().status == 0
+    assert (web / "tls.crt").read_bytes() != before
     until_so(lambda: len(runs()) == 2)
     assert len(set(runs())) == 2
     assert (web / "tls.key").stat().st_mode & 0o777 == 0o640

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from certwright.diagnosis import related
-from certwright.diagnosis.certificates import condition
+from certwright.diagnosis.certificates import Diagnosis, condition
 from certwright.diagnosis.words import parse_time, sentence, when
 from certwright.kube.api.errors import Forbidden, NotFound
 from certwright.kube.client.rest import Client
@@ -55,6 +55,15 @@ def story(delivery: Json, now: datetime) -> tuple[str, str]:
     if deployed and deployed.get("status") != "True":
         return sentence(str(deployed.get("message", ""))), "reload the server, or read why its hook did not"
     return f"delivered: {message}", ""
+
+
+def why_not(delivery: Json, kind: str, now: datetime) -> Diagnosis:
+    """Why the Delivery does not have the condition of that type (in lower case)."""
+    if kind == "deployed" and not (delivery.get("spec") or {}).get("servedAt"):
+        return Diagnosis("spec.servedAt names no address, so that nothing is checked", "add one", final=True)
+    cause, advice = story(delivery, now)
+    following = parse_time((delivery.get("status") or {}).get("nextAttempt"))
+    return Diagnosis(cause, advice, next_attempt=following)
 
 
 def as_json(delivery: Json, now: datetime) -> Json:

@@ -35,6 +35,7 @@ from certwright.kube.api import errors
 from certwright.kube.api.kinds import Kind
 from certwright.kube.api.meta import ObjectKey
 from certwright.resources.names import CERTIFICATE_NAME
+from certwright.resources.reasons import EXPORTED
 
 Json = dict[str, Any]
 _SHOWN = 5
@@ -72,9 +73,9 @@ async def command(
     --all and -l leave out the certificates of CAs (spec.isCA), because clients have installed them: name
     them, or give --cas. More than twenty are sent many at a time, and a summary is printed at the end.
 
-    With --wait the command ends when the new certificates are stored, and their Deliveries have written them
-    and, where `servedAt` names addresses, see them presented there. It shows its progress, and ends, as
-    `certwright wait` does: with status 1 on a timeout, or when the next attempt is after it.
+    With --wait the command ends when the new certificates are stored, `--export` and their Deliveries have
+    written them and, where `servedAt` names addresses, see them presented there. It shows its progress, and
+    ends, as `certwright wait` does: with status 1 on a timeout, or when the next attempt is after it.
 
     \b
     Examples:
@@ -223,11 +224,14 @@ def _item(goal: Goal, kind: Kind[Json], obj: Json) -> Item:
 
 
 def _renewed(before: Json) -> Goal:
-    """The goal that the Certificate has a later revision than `before`, and is Ready."""
+    """The goal that the Certificate has a later revision than `before`, is Ready, and has its files where
+    `--export` has written them before."""
 
     def test(certificate: Json | None) -> bool:
         is_idle = is_true(certificate, "Ready") and not is_true(certificate, "Issuing")
-        return is_idle and _revision(certificate) > _revision(before)
+        # An issuance removes the condition, until the files are replaced.
+        has_files = is_true(certificate, EXPORTED) or not is_true(before, EXPORTED)
+        return is_idle and _revision(certificate) > _revision(before) and has_files
 
     return Goal("renewed", test, "Ready", "true")
 
@@ -254,11 +258,9 @@ def _delivered(before: Json, certificate: Json) -> Goal:
         return is_new(delivery) and is_true(delivery, "Delivered") and is_served
 
     def explain(delivery: Json, now: datetime) -> Diagnosis:
-        cause, advice = deliveries.story(delivery, now)
-        following = parse_time((delivery.get("status") or {}).get("nextAttempt"))
         if is_true(delivery, "Delivered") and not is_new(delivery):
-            cause, advice = "the files contain the certificate before the renewal", ""
-        return Diagnosis(cause, advice, next_attempt=following)
+            return Diagnosis("the files contain the certificate before the renewal")
+        return deliveries.why_not(delivery, "delivered", now)
 
     return Goal("delivered", test, "Delivered", "true", explain)
 

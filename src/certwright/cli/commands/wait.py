@@ -29,7 +29,7 @@ from certwright.cli.options import (
 )
 from certwright.cli.resource_args import Selection, Target, not_found, selection_arguments
 from certwright.diagnosis import certificates as diagnosis
-from certwright.diagnosis import related
+from certwright.diagnosis import deliveries, related
 from certwright.diagnosis.certificates import Diagnosis, RelatedObjects
 from certwright.kube.api import errors
 from certwright.kube.api.kinds import Kind
@@ -341,6 +341,8 @@ class Waiter:
         if goal.explain is not None:
             return goal.explain(state, datetime.now(UTC))
         is_ready = (goal.condition.lower(), goal.status) == ("ready", "true")
+        if item.kind.resource == related.DELIVERIES.resource and goal.status == "true":
+            return deliveries.why_not(state, goal.condition.lower(), datetime.now(UTC))
         if item.kind.resource != related.CERTIFICATES.resource or not is_ready:
             return diagnosis.diagnose_other(state, goal.condition.lower())
         # A line is not printed again because time has passed.
