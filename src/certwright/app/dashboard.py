@@ -1,6 +1,6 @@
-"""The dashboard in the daemon: which requests are its, who sends them, and its start at the first of them.
+"""The dashboard in the daemon: its share of the requests, their users, and its start at the first request.
 
-And the dashboard of controllers beside another API server, on a port of its own.
+Also the dashboard of controllers beside another API server, on a port of its own.
 """
 
 from __future__ import annotations
@@ -374,9 +374,10 @@ def _load(access: Access, options: Options, sessions: Sessions, clock: Clock) ->
 class DashboardHandler:
     """The handler of the daemon: requests below /ui go to the dashboard, all others to the API server.
 
-    The dashboard is loaded at its first request, so that it costs nothing where nobody opens it. `options`
-    are those in use. `system` is the identity with which it follows the API, `seal_key` as in
-    `dashboard.access.Options`."""
+    The dashboard is loaded at its first request: it costs nothing until a user opens it. `options` returns
+    the current options. `system`: the identity with which it follows the API; `seal_key`: see
+    `dashboard.access.Options`.
+    """
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""What the dashboard needs of the process that it runs in."""
+"""The interface between the dashboard and its process."""
 
 from __future__ import annotations
 
@@ -66,11 +66,11 @@ class Access(Protocol):
 
     @property
     def generation(self) -> int | None:
-        """A number that changes whenever a right of any user may have; None: that is not known."""
+        """A number that changes whenever a right of any user may have changed; None: unknown."""
 
     @property
     def system(self) -> Client:
-        """A client that may list and watch what the index follows: with the rights of the process."""
+        """A client with the rights of the process, which may list and watch the kinds of the index."""
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,7 +1,7 @@
-"""The page of one certificate: why it is in its state, the chain from the object to the hosts, its history,
-its content, its Events; and what its user may do to it.
+"""The page of one certificate: the diagnosis, the chain from the object to the hosts, the history, the
+content, the Events, and the actions of the user.
 
-Everything is read as the user. Private keys are never read: of the Secret only `tls.crt` and `ca.crt` are
+Everything is read as the user. Private keys are never read: only `tls.crt` and `ca.crt` of the Secret are
 used.
 """
 
@@ -71,7 +71,7 @@ class Link(msgspec.Struct, frozen=True):
 
 
 class Issuance(msgspec.Struct, frozen=True):
-    """One issuance, from its request."""
+    """One issuance, read from its request."""
 
     request: str
     revision: int
@@ -105,7 +105,7 @@ class Decoded(msgspec.Struct, frozen=True):
 
 
 def chain_of(objects: RelatedObjects, diagnosis: Diagnosis, delivered: Sequence[Json]) -> list[Link]:
-    """The links from the Certificate to the hosts. At most one is bad: where it is broken."""
+    """The links from the Certificate to the hosts. At most one link is bad: the break."""
     certificate, request = objects.certificate, objects.request
     status, issuing = certificate.get("status") or {}, condition(certificate, "Issuing")
     is_issuing = issuing.get("status") == "True"
@@ -241,9 +241,8 @@ def _delivery_links(delivered: Sequence[Json]) -> list[Link]:
 
 
 def _with_break(links: list[Link], *, is_broken: bool, why: str, has_valid: bool) -> list[Link]:
-    """The links with the first that is not done marked as the present one, or the broken one; those after it
-    are not reached, but for what a valid certificate has reached before (`has_valid`). Challenges are worked
-    on at the same time."""
+    """The links, with the first unfinished link marked as present or broken. Later links are not reached,
+    except by a valid certificate before (`has_valid`). Challenges are worked on at the same time."""
     place = next((number for number, link in enumerate(links) if link.level != "ok"), None)
     if place is None:
         return links
@@ -271,8 +270,8 @@ def _after(link: Link, *, has_valid: bool) -> Link:
 
 
 def history_of(requests: Sequence[Json], triggers: Sequence[StreamEntry] = ()) -> list[Issuance]:
-    """The issuances of these requests, newest first. `triggers`: Events of the Certificate, of which the last
-    before a request says why that was made."""
+    """The issuances of these requests, newest first. `triggers`: Events of the Certificate; the last Event
+    before a request is its reason."""
     ordered = sorted(requests, key=certificate_revision, reverse=True)
     return [_issuance(request, triggers) for request in ordered]
 
@@ -311,9 +310,9 @@ def _is_trigger(event: StreamEntry, begun: datetime | None) -> bool:
 
 
 def decode(objects: RelatedObjects) -> tuple[list[Decoded], str]:
-    """The chain of the Secret, its own CA last; where that may not be read, the one of the request, which has
-    the same certificate. And a sentence on what is not shown, empty if all is. Takes up to some ten
-    milliseconds: call it in a thread."""
+    """The chain of the Secret with its CA last; if the user may not read the Secret, the chain of the
+    request, which has the same certificate. And a sentence about missing parts, or empty. Takes up to some
+    ten milliseconds: call it in a thread."""
     meta, spec = objects.certificate["metadata"], objects.certificate.get("spec") or {}
     name = f"Secret {spec.get('secretName', '')}"
     data: Json = (objects.secret or {}).get("data") or {}
@@ -359,7 +358,7 @@ def _decoded(title: str, facts: CertificateFacts) -> Decoded:
 
 
 async def read_certificate(visit: Visit) -> tuple[ObjectKey, dict[str, Any]]:
-    """The Certificate that the path names. Raises `NotFound` also for one that the user may not see."""
+    """The Certificate that the path names. Raises `NotFound` also if the user may not read it."""
     namespace, name, *_ = visit.arguments
     try:
         return ObjectKey(namespace, name), await visit.client.get(related.CERTIFICATES, name, namespace)
@@ -368,8 +367,8 @@ async def read_certificate(visit: Visit) -> tuple[ObjectKey, dict[str, Any]]:
 
 
 class Delivered(msgspec.Struct, frozen=True):
-    """A Delivery of the certificate. `hosts` are the addresses that should serve it, `current` is the
-    fingerprint of what is delivered."""
+    """A Delivery of the certificate. `hosts`: the addresses that should serve it; `current`: the fingerprint
+    of the delivered certificate."""
 
     name: str
     level: str
@@ -402,7 +401,7 @@ def delivered_of(delivery: Json, now: datetime) -> Delivered:
 
 
 async def _deliveries(visit: Visit, certificate: Json) -> tuple[list[dict[str, Any]], int]:
-    """The Deliveries of the Certificate that the user may read, and how many others there are."""
+    """The Deliveries of the Certificate that the user may read, and the number of others."""
     meta, secret = certificate["metadata"], str((certificate.get("spec") or {}).get("secretName", ""))
     await visit.index.wait_synced()
     found: list[dict[str, Any]] = []
@@ -424,8 +423,8 @@ def _yaml(certificate: Json) -> str:
 
 
 def shown(certificate: Json) -> dict[str, Any]:
-    """The object without `managedFields`, without the copy of it that `kubectl apply` keeps, and without the
-    passwords of keystores, which may be written in it in plain text."""
+    """The object without `managedFields`, without the copy in `kubectl apply`'s annotation, and without the
+    passwords of keystores, which may be in plain text."""
     meta, spec = dict(certificate["metadata"]), dict(certificate.get("spec") or {})
     meta.pop("managedFields", None)
     notes = {key: value for key, value in (meta.get("annotations") or {}).items() if key != LAST_APPLIED}
@@ -521,7 +520,7 @@ def _fix(visit: Visit, key: ObjectKey, objects: RelatedObjects, diagnosis: Diagn
 
 
 class Action(msgspec.Struct, frozen=True):
-    """What the user may do: the verb, the words of its button, and the command that does the same."""
+    """A possible action of the user: the verb, the button's words, and the command with the same effect."""
 
     verb: str
     label: str
@@ -591,8 +590,8 @@ _EFFECTS: Final = {
 
 
 def asked_of(request: Json, certificate: Json) -> tuple[list[tuple[str, str]], str]:
-    """What a CertificateRequest asks for, field by field, and how that differs from its Certificate, empty if
-    it does not: whoever may create requests may create one with another content in its name."""
+    """The fields of a CertificateRequest, and how they differ from its Certificate (empty: they do not). A
+    user who may create requests may create a different request in the Certificate's name."""
     spec, wanted = request.get("spec") or {}, certificate.get("spec") or {}
     fields = [
         ("Request", name_of(request)),

@@ -1,6 +1,5 @@
-"""The page of certificates that are not managed here: in Secrets of other programs, in the files and on the
-hosts that the operator has named for it.
-"""
+"""The page of unmanaged certificates: in Secrets of other programs, and in the files and on the hosts that
+the operator has named for it."""
 
 from __future__ import annotations
 
@@ -46,8 +45,8 @@ async def page(visit: Visit) -> View:
 
 
 async def _secrets(visit: Visit) -> tuple[list[Record], bool]:
-    """Records of TLS Secrets that no Certificate manages, and whether some are not read: those that the user
-    may not read, and those beyond `_READ` of a namespace."""
+    """Records of TLS Secrets without a Certificate, and whether Secrets are missing: Secrets that the user
+    may not read, and Secrets beyond `_READ` of a namespace."""
     scope = await visit.scope("secrets")
     places = [""] if scope.everywhere else sorted(scope.namespaces)
     found: list[Record] = []

@@ -18,7 +18,7 @@ _TIMEOUT_S: Final = 5.0
 
 
 class Found(msgspec.Struct, frozen=True):
-    """What is on the operator's hosts and in their files, and since when that is known."""
+    """The certificates on the operator's hosts and in their files, and the time of the scan."""
 
     at: float
     hosts: Sequence[Record]

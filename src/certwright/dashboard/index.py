@@ -1,7 +1,7 @@
 """Index of all certificates: one small row for each, kept up to date while the dashboard is used.
 
-Pages of a list are computed from the rows, so that their cost does not depend on the size of the objects.
-What a user may not list is filtered out by `Scope`.
+Lists are computed from the rows, so that their cost does not depend on the size of the objects. `Scope`
+filters out rows that the user may not list.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _log = logging.getLogger(__name__)
 
 
 class State(StrEnum):
-    """The state of a certificate, by its object alone: expiry depends on the time, and is not one."""
+    """The state of a certificate, by its object alone; expiry, which depends on the time, is not a state."""
 
     READY = "ready"
     ISSUING = "issuing"
@@ -59,9 +59,9 @@ class State(StrEnum):
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """A certificate. Times are in Unix time, 0 for none. `issuer` is `Kind/name`, with `.group` for a foreign
-    one. `is_valid`: the Secret has a certificate that is in use, also while it is re-issued. `message`: the
-    reason, unless it is ready, and `since` when it has been so."""
+    """A certificate. Times are Unix times, 0 for none. `issuer`: `Kind/name`, with `.group` for a foreign
+    group. `is_valid`: the Secret has a valid certificate, also during a re-issue. `message`: the reason,
+    unless ready; `since`: when it became ready."""
 
     namespace: str
     name: str
@@ -82,7 +82,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def metadata(self) -> Row:
-        """What a cache identifies the row by: it has the object's namespace, name and resourceVersion."""
+        """The row's identity for a cache: the object's namespace, name and resourceVersion."""
         return self
 
     @property
@@ -92,8 +92,8 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Lamps(msgspec.Struct, frozen=True):
-    """Whether the certificate is delivered and served by all of its Deliveries; None: it has none, or that is
-    unknown. `problem`: why not, in a clause."""
+    """Whether all Deliveries of the certificate have delivered it, and whether it is served; None: no
+    Deliveries, or unknown. `problem`: the reason, in a clause."""
 
     delivered: bool | None = None
     served: bool | None = None
@@ -101,7 +101,7 @@ class Lamps(msgspec.Struct, frozen=True):
 
 
 class Scope(msgspec.Struct, frozen=True):
-    """What a user may list of one resource: all (`everywhere`), whole namespaces, or objects by name."""
+    """The objects of a resource that a user may list: all (`everywhere`), namespaces, or single objects."""
 
     everywhere: bool = False
     namespaces: frozenset[str] = frozenset()
@@ -174,7 +174,8 @@ class _Rows(Informer[Any]):
 class Index:
     """Rows of all certificates, and the issuers and Deliveries as JSON.
 
-    `generation` counts changes. `changed` is called after each; what it is called for must not block."""
+    `generation` counts changes. `changed` is called after each change, and must not block.
+    """
 
     def __init__(self, client: Client, clock: Clock, *, namespace: str = "") -> None:
         self._tasks = TaskSet()
@@ -221,8 +222,8 @@ class Index:
         return len(self._observers)
 
     async def wait_synced(self, *, patience_s: float | None = None) -> None:
-        """Return when everything has been listed, or that time has passed (None: that of a page): what is
-        there then is what the functions below show, in other threads, too."""
+        """Return when everything has been listed, or after that time (None: the time of a page). The
+        functions below return this state in other threads, too."""
         with suppress(TimeoutError):
             async with asyncio.timeout(_PATIENCE_S if patience_s is None else patience_s):
                 for informer in (self._certificates, *self._informers.values()):
@@ -253,7 +254,7 @@ class Index:
 
     def observe_details(self, namespace: str, changed: Callable[[], None]) -> Callable[[], None]:
         """Call `changed` after each change of a request, order, challenge or Event of that namespace (`*`: of
-        any), until the returned function is called. These are followed only while somebody observes them."""
+        any), until the returned function is called. They are followed only while an observer exists."""
         entry = (namespace, changed)
         self._detail_observers.add(entry)
         if self._details is None:
@@ -298,13 +299,13 @@ class Index:
                 yield from self._informers[plural].cache.values()
 
     def issuer(self, row: Row) -> Json | None:
-        """The issuer of a certificate, if it is one of ours and exists."""
+        """The issuer of a certificate, if it is of our group and exists."""
         informer, key = self._issuer_of(row)
         return informer.cache.get(key) if informer is not None else None
 
     def lacks_issuer(self, row: Row) -> bool:
-        """Whether the issuer of a certificate is one of ours that does not exist. It is not known of kinds
-        that the index does not follow, or may not list."""
+        """Whether a certificate's issuer, of our group, does not exist. Unknown (False) for kinds that the
+        index does not follow, or may not list."""
         informer, key = self._issuer_of(row)
         return informer is not None and informer.revision > 0 and key not in informer.cache
 
@@ -403,9 +404,8 @@ def _both(before: Lamps | None, delivery: Json) -> Lamps:
 async def scope_of(
     client: Client, group: str, plural: str, namespaces: Sequence[str], rules: dict[str, Sequence[Json]]
 ) -> Scope:
-    """What the user of `client` may list of a resource in those namespaces, as the API answers. `rules` are
-    those of the user by namespace, as far as they are known; the others are asked for, and added. Raises
-    `ApiError`.
+    """The scope of the user of `client` for a resource in those namespaces, as the API answers. `rules`: the
+    known rules of the user by namespace; missing rules are requested and added. Raises `ApiError`.
 
     Source: Kubernetes API, SelfSubjectAccessReview and SelfSubjectRulesReview.
     """
@@ -444,7 +444,7 @@ def _covers(rule: Mapping[str, Any], field: str, value: str) -> bool:
 async def may(
     client: Client, verb: str, group: str, resource: str, namespace: str = "", name: str = ""
 ) -> bool:
-    """Whether the user of `client` may do that; `resource` with its subresource after a slash. Raises
+    """Whether the user of `client` may do that; `resource` has its subresource after a slash. Raises
     `ApiError`."""
     plural, _, subresource = resource.partition("/")
     given = {"subresource": subresource, "namespace": namespace, "name": name}

@@ -47,7 +47,7 @@ class Gauge(msgspec.Struct, frozen=True):
 
 
 class IssuerView(msgspec.Struct, frozen=True):
-    """An issuer as the page shows it. `place` is its id on the page."""
+    """An issuer on the page. `place` is its id there."""
 
     kind: str
     namespace: str
@@ -67,8 +67,8 @@ class IssuerView(msgspec.Struct, frozen=True):
 
 
 class Authority(msgspec.Struct, frozen=True):
-    """A CA of the index, with the CAs that it has signed, and the number of certificates. `circle`: the CA
-    that has signed it, where that CA is below."""
+    """A CA of the index, the CAs that it has signed, and their number of certificates. `circle`: the CA that
+    has signed it, if that CA is below."""
 
     row: Row
     issuers: Sequence[str]
@@ -81,14 +81,14 @@ class Authority(msgspec.Struct, frozen=True):
 def views_of(
     found: Sequence[Json], rows: Sequence[Row], used: Sequence[limits.Row], now: datetime
 ) -> list[IssuerView]:
-    """The issuers, those that do not work first."""
+    """The issuers, failing issuers first."""
     numbers = Counter(_reference(row) for row in rows)
     views = [_view(issuer, numbers, used, now) for issuer in found]
     return sorted(views, key=lambda view: (view.level == "ok", view.kind, view.namespace, view.name))
 
 
 def _reference(row: Row) -> tuple[str, str]:
-    """What the page calls the issuer of a certificate: its kind and name, and the namespace it is in."""
+    """The name of a certificate's issuer on the page: kind, name and namespace."""
     return row.issuer, "" if row.issuer.startswith("ClusterIssuer/") else row.namespace
 
 
@@ -130,11 +130,12 @@ def _gauge(row: limits.Row, now: datetime) -> Gauge:
 
 
 def tree_of(found: Sequence[Json], rows: Sequence[Row]) -> tuple[list[Authority], int]:
-    """The CAs that were issued here, each below the CA that has signed it; those without one first. And how
-    many there are beyond the `_MOST_CAS` that are shown.
+    """The CAs that were issued here, each below the CA that has signed it, roots first; and the number of CAs
+    beyond the first `_MOST_CAS`.
 
-    Of CAs that have signed each other in a circle, one is shown as if no CA had signed it. Below `_DEEPEST`
-    levels CAs are beside each other, because a tenant may make a chain of any length."""
+    Of CAs that have signed each other in a circle, one is shown as a root. Below `_DEEPEST` levels CAs are
+    beside each other, because a tenant may make a chain of any length.
+    """
     cas = [row for row in rows if row.is_ca]
     authorities = {(row.namespace, row.secret): row for row in reversed(cas)}
     by_name = {secret: row for (_, secret), row in authorities.items()}
@@ -250,7 +251,7 @@ def _summary(views: Sequence[IssuerView]) -> str:
 
 
 async def _certificate_of_ca(visit: Visit) -> tuple[ObjectKey, str]:
-    """The CA that the path names, and the PEM of its certificate. Raises `ApiError`."""
+    """The CA that the path names, and its certificate in PEM. Raises `ApiError`."""
     key, certificate = await read_certificate(visit)
     secret = str((certificate.get("spec") or {}).get("secretName", ""))
     try:

@@ -46,7 +46,7 @@ class Renderer(Protocol):
         """Raises `ApiError` once the visit's session or credential has ended."""
 
     async def blocks(self, visit: Visit) -> tuple[View | Response, dict[str, str]]:
-        """What the page of the visit shows, and its live blocks. Raises `ApiError`."""
+        """The content of the visit's page, and its live blocks. Raises `ApiError`."""
 
 
 class _Stream:
@@ -126,7 +126,7 @@ async def _follow(
 
 
 def _differs(known: dict[str, str], name: str, html: str) -> bool:
-    """Whether the browser has another block; it is remembered as sent."""
+    """Whether the block differs from the browser's block; the block is recorded as sent."""
     digest = hashlib.sha256(html.encode()).hexdigest()
     before, known[name] = known.get(name), digest
     return before != digest

@@ -20,8 +20,7 @@ _LONGEST: Final = 2_000
 
 
 class LogLine(msgspec.Struct, frozen=True):
-    """A line of the log. `subject` is the object that it is about (`Certificate/namespace/name`), or
-    empty."""
+    """A line of the log. `subject`: the object in question (`Certificate/namespace/name`), or empty."""
 
     at: datetime
     level: str
@@ -87,8 +86,8 @@ class LogLines(logging.Handler):
         super().close()
 
     def of(self, scopes: Mapping[str, Scope]) -> list[LogLine]:
-        """The lines that a user with these scopes, by kind, may see, newest first: those about objects in
-        them; others only with one for the kind "", which allows everything."""
+        """The lines that a user with these scopes (by kind) may see, newest first: lines about objects in the
+        scopes. A scope for the kind "" allows all lines."""
         return [
             line for line in reversed(tuple(self.lines)) if "" in scopes or _may_see(scopes, line.subject)
         ]

@@ -1,7 +1,7 @@
 """The first page: is everything all right, what needs attention, what happens next; and the same as JSON.
 
-The functions are pure: from rows and a moment to what the page shows. They pass over all rows a few times,
-and look closely only at those that are not simply ready, so that a page of 100,000 certificates takes 0.1 s.
+Pure functions from rows and a moment to the content of the page. They scan all rows a few times, and examine
+only rows that are not simply ready, so that a page of 100,000 certificates takes 0.1 s.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Card(msgspec.Struct, frozen=True):
 
 
 class Incident(msgspec.Struct, frozen=True):
-    """An issuer that does not work, and the certificates that wait for it."""
+    """A failing issuer, and the certificates that wait for it."""
 
     kind: str
     namespace: str
@@ -106,14 +106,14 @@ class Summary(msgspec.Struct, frozen=True):
 
 
 def visible_rows(index: Index, scope: Scope, sort: str = "name") -> Sequence[Row]:
-    """The rows that the scope allows, in that order."""
+    """The rows that the scope allows, in order."""
     rows = index.ordered(sort)
     return rows if scope.everywhere else [row for row in rows if scope.allows(row.namespace, row.name)]
 
 
 def trouble_of(row: Row, now: float, lamps: Lamps | None, *, is_orphan: bool, is_blocked: bool) -> str:
-    """Why a certificate needs attention, in a word; empty: it does not. `is_orphan`: its issuer is
-    missing; `is_blocked`: its issuer does not work."""
+    """Why a certificate needs attention, in a word; empty: it needs none. `is_orphan`: its issuer is missing;
+    `is_blocked`: its issuer fails."""
     if row.not_after and row.not_after <= now:
         return "expired"
     if row.state == State.FAILED:
@@ -136,7 +136,7 @@ def trouble_of(row: Row, now: float, lamps: Lamps | None, *, is_orphan: bool, is
 
 
 class OverviewScopes(msgspec.Struct, frozen=True):
-    """What a user may list, of each resource that the first page shows."""
+    """The scopes of a user, for each resource on the first page."""
 
     certificates: Scope
     deliveries: Scope
@@ -208,7 +208,7 @@ def summarize(index: Index, scopes: OverviewScopes, now: float) -> Summary:
 
 
 def _served(served: int, total: int) -> str:
-    """What is said of valid certificates: `served` of them are known to be so, of `total` that could be."""
+    """The clause about valid certificates: `served` of `total` are known to be served."""
     if not served:
         return "valid"
     if served == total:
@@ -255,8 +255,8 @@ def life_of(row: Row, now: float) -> Life | None:
 def incidents_of(
     index: Index, rows: Iterable[Row], scopes: OverviewScopes, now: datetime, command: str
 ) -> list[Incident]:
-    """The issuers that do not work and have certificates among the rows, those with most of them first;
-    issuers that the user may not read stay unnamed."""
+    """The failing issuers with certificates among the rows, by the number of certificates. Issuers that the
+    user may not read stay unnamed."""
     waiting: dict[tuple[str, str, str], list[Row]] = {}
     for row in rows:
         kind, _, name = row.issuer.partition("/")
@@ -290,7 +290,7 @@ class Query(msgspec.Struct, frozen=True):
 
 
 def query_of(fields: Mapping[str, str]) -> Query:
-    """The query of an address; what it does not know is as if it were not given."""
+    """The query of an address; unknown values are ignored."""
     return Query(
         text=fields.get("q", "").strip().lower(),
         namespace=fields.get("namespace", ""),
@@ -307,7 +307,7 @@ def _number(text: str, *, default: int) -> int:
 
 
 def select(index: Index, scope: Scope, query: Query, summary: Summary, now: float) -> Sequence[Row]:
-    """The rows that match the query, in its order."""
+    """The rows that match the query, in the query's order."""
     rows = visible_rows(index, scope, SORTS[query.sort])
     if query.namespace:
         rows = [row for row in rows if row.namespace == query.namespace]

@@ -29,7 +29,7 @@ _COMMAND: Final = re.compile(r"`((?:certwright|kubectl) [A-Za-z0-9 ./:=_-]+)`")
 
 
 def _coded(text: str) -> Markup:
-    """The text with commands, which it has in backticks, as code."""
+    """The text with its commands, between backticks, as code elements."""
     return Markup(_COMMAND.sub(r"<code>\1</code>", str(escape(words.shortened(text)))))  # noqa: S704 - escaped
 
 
@@ -39,7 +39,7 @@ def _printed(value: Any) -> Any:
 
 
 def _with_query(query: Mapping[str, str], **changes: Any) -> str:
-    """The query of an address with these fields changed; None removes one."""
+    """The query of an address with these fields changed; None removes a field."""
     fields = {**query, **{name: None if value is None else str(value) for name, value in changes.items()}}
     return f"?{urlencode({name: value for name, value in fields.items() if value})}"
 

@@ -25,21 +25,21 @@ _PATIENCE_S = 300.0
 
 
 class _Everything(Scopes):
-    """The user's own client has listed the index: all that is in it may be shown."""
+    """All rows are visible: the user's own client has listed the index."""
 
     async def of(self, client: Client, identity: Identity, plural: str, index: Index) -> Scope:  # noqa: ARG002
         return Scope(everywhere=True)
 
 
 class Report:
-    """What the first page shows to the user of the client, of one namespace or all."""
+    """The content of the first page for the user of the client, of one namespace or all."""
 
     def __init__(self, shown: Overview, visit: Visit) -> None:
         self._shown = shown
         self._visit = visit
 
     def html(self) -> str:
-        """One file, without scripts and references to others."""
+        """One file without scripts and external references."""
         style = next(content for name, (_, content) in static_files().items() if name.endswith(".css"))
         context = {
             "it": self._shown,
@@ -76,7 +76,7 @@ class Report:
 
 
 async def make_report(client: Client, clock: Clock, *, namespace: str = "") -> Report:
-    """The report of what the user of `client` may list, of that namespace or all. Raises `ApiError`."""
+    """The report for the user of `client`, of that namespace or all. Raises `ApiError`."""
     index, log = Index(client, clock, namespace=namespace), LogLines()
     try:
         await index.wait_synced(patience_s=_PATIENCE_S)

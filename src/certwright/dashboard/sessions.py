@@ -1,9 +1,9 @@
 """Sessions of the dashboard: sealed cookies, one-time links, and tokens against forged forms.
 
-A session is a cookie that contains the user's credential, encrypted with a key of the server: nothing is kept
-for it until a log-out (`log_outs`), any server of the store accepts it, and it is only as good as the
-credential, which is checked with each request. It ends `IDLE` after the last page, and `LIFETIME` after the
-log-in. Source: OWASP, "Session Management Cheat Sheet" and "Cross-Site Request Forgery Prevention".
+A session is a cookie with the user's credential, encrypted with a key of the server. The server stores
+nothing until a log-out (`log_outs`), and any server of the store accepts the cookie. A session is only as
+good as its credential, which is checked with each request. It ends `IDLE` after the last page, and `LIFETIME`
+after the log-in. Source: OWASP, "Session Management Cheat Sheet" and "Cross-Site Request Forgery Prevention".
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class Sessions:
         return value
 
     def read(self, value: str) -> Session | None:
-        """The session of a cookie; None for one that has ended, or that no server here has made."""
+        """The session of a cookie; None if it has ended, or no server of the store has made it."""
         try:
             sealed = base64.urlsafe_b64decode(value.encode() + b"=" * (-len(value) % 4))
             opened = self._aead.decrypt(sealed[:12], sealed[12:], b"session")
@@ -121,7 +121,7 @@ class Sessions:
         return digest, until
 
     def add_ended(self, digests: Mapping[str, float]) -> None:
-        """Accept no cookie of the sessions with these digests, until these Unix times, when none is valid."""
+        """Refuse cookies of the sessions with these digests until these Unix times, when they end anyway."""
         now = self._clock.now().timestamp()
         self._ended = {digest: end for digest, end in {**self._ended, **digests}.items() if end > now}
         while len(self._ended) > _MOST_ENDED:
@@ -144,7 +144,7 @@ class Sessions:
         return bool(seal) and hmac.compare_digest(self.seal_notice(session, sentence).encode(), seal.encode())
 
     def make_link(self, credential: Credential) -> str:
-        """A code that begins one session of that user, once, within `LINK_LIFETIME`."""
+        """A code that begins one session of the user, once, within `LINK_LIFETIME`."""
         now = self._clock.now()
         self._links = {key: entry for key, entry in self._links.items() if entry[0] > now}
         same = [key for key, entry in self._links.items() if entry[1] == credential]

@@ -250,7 +250,7 @@ class Site:
         return response
 
     def _count_stream(self, flow: str) -> Callable[[], None]:
-        """Count one more open page of a user; the returned function ends it. Raises `TooManyRequests`."""
+        """Count an open page of a user; the returned function ends it. Raises `TooManyRequests`."""
         if self._streams[flow] >= _MOST_STREAMS_OF_ONE or self._streams.total() >= _MOST_STREAMS:
             raise TooManyRequests(
                 "too many pages are open: this one does not follow changes",
@@ -282,7 +282,7 @@ class Site:
             return Response(view.status, {"content-type": _HTML}, self.render(visit, view).encode())
 
     async def blocks(self, visit: Visit) -> tuple[View | Response, dict[str, str]]:
-        """What the page of the visit shows, and its live blocks. Raises `ApiError`."""
+        """The content of the visit's page, and its live blocks. Raises `ApiError`."""
         async with self._access.turn(visit.identity):
             view = await self._view(visit)
             if isinstance(view, Response):
@@ -434,8 +434,8 @@ def _cookie(request: Request) -> str:
 
 
 def _is_from_elsewhere(request: Request) -> bool:
-    """Whether a page of another site has sent the request. Source: W3C, "Fetch Metadata Request Headers"; for
-    browsers without it, RFC 6454 §7."""
+    """Whether another site's page has sent the request. Source: W3C, "Fetch Metadata Request Headers"; for
+    browsers without these headers, RFC 6454 §7."""
     site, origin = request.headers.get("sec-fetch-site", ""), request.headers.get("origin", "")
     if site:
         return site not in ("same-origin", "none")

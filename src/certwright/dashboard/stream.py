@@ -1,5 +1,4 @@
-"""The page of what happens: Events of the namespaces that the user may read, and lines of the process's
-log."""
+"""The stream page: Events of the namespaces that the user may read, and lines of the process's log."""
 
 from __future__ import annotations
 
@@ -45,8 +44,8 @@ class StreamEntry(msgspec.Struct, frozen=True):
 
     @property
     def certificate(self) -> str:
-        """The name of the Certificate that the object belongs to, as controllers name what they create for
-        one; empty if none is known."""
+        """The name of the object's Certificate, as controllers name the objects that they create for it;
+        empty if unknown."""
         return certificate_name(self.kind, self.name)
 
 
@@ -57,7 +56,7 @@ _PART_OF_UID: Final = re.compile(r"-[0-9a-f]{8}(-\d+)?$")
 
 
 def certificate_name(kind: str, name: str) -> str:
-    """The name of the Certificate to which an object of that name belongs; empty if none is known."""
+    """The name of the Certificate of an object with that name; empty if unknown."""
     if kind not in _NUMBERS:
         return name if kind == "Certificate" else ""
     pattern = re.compile(rf"(.+){_NUMBERS[kind] * r'-[0-9]+'}")
@@ -97,7 +96,7 @@ async def _page_of_events(visit: Visit, namespace: str) -> tuple[list[dict[str, 
 
 
 async def _events(visit: Visit, namespace: str) -> tuple[list[dict[str, Any]], list[str], bool]:
-    """Events that the user may read, the namespaces that they may not read them of, and whether there are
+    """The Events that the user may read, the namespaces whose Events they may not read, and whether there are
     more."""
     try:
         found, has_more = await _page_of_events(visit, namespace)

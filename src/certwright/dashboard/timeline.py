@@ -1,7 +1,7 @@
-"""The time line of the first page: what is renewed and what ends in the next 90 days, and when CAs end.
+"""The time line of the first page: renewals and expiries of the next 90 days, and the ends of CAs.
 
-Geometry only; `templates/timeline.html` draws it as SVG. One mark stands for a certificate at its renewal, a
-thin tail leads to its expiry. Where there are too many for that, bars show how many are renewed on each day.
+Geometry only; `templates/timeline.html` draws it as SVG. A mark stands for a certificate at its renewal, with
+a thin tail to its expiry. If there are too many marks, bars show the number of renewals of each day.
 """
 
 from __future__ import annotations
@@ -130,8 +130,8 @@ def _is_overdue(row: Row, now: float) -> bool:
 def _marks(
     rows: Sequence[Row], troubles: Mapping[ObjectKey, str], now: float, *, longest: float = math.inf
 ) -> tuple[Sequence[Mark], int] | None:
-    """A mark for each, in the first lane that is free, and the height of all lanes. None: there are too few
-    lanes. A mark is placed upon the tail of another one only beyond the first `longest` units of that."""
+    """A mark for each certificate, in the first free lane, and the height of all lanes. None: there are too
+    few lanes. A mark may cover another mark's tail only beyond its first `longest` units."""
     ends: list[float] = []
     places: list[tuple[Row, float, float, int]] = []
     for row in sorted(rows, key=lambda row: row.renewal):

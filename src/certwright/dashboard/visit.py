@@ -45,8 +45,8 @@ class _Rights(msgspec.Struct):
 
 
 class Scopes:
-    """What users may list, as the API has answered. `generation` changes with every right of any user; None:
-    that is not known, so the API is asked again after moments."""
+    """The scopes of users, as the API has answered. `generation` changes with every right of any user; None:
+    unknown, so the API is asked again after moments."""
 
     def __init__(self, clock: Clock, generation: Callable[[], int | None] = lambda: None) -> None:
         self._clock = clock
@@ -81,8 +81,8 @@ class Scopes:
 
 @dataclass
 class Tools:
-    """What the pages share: the index (made at its first use), what users may list, lines of the log, and the
-    settings."""
+    """The tools that the pages share: the index (made at its first use), the users' scopes, lines of the log,
+    and the settings."""
 
     index: Callable[[], Index]
     scopes: Scopes
@@ -114,7 +114,7 @@ class Visit:
         return "../" * self.path.count("/") or "./"
 
     async def scope(self, plural: str) -> Scope:
-        """What the user may list of that resource. Raises `ApiError`."""
+        """The objects of that resource that the user may list. Raises `ApiError`."""
         return await self.tools.scopes.of(self.client, self.identity, plural, self.index)
 
     async def related_objects(self, certificate: Mapping[str, Any]) -> RelatedObjects:
@@ -137,8 +137,8 @@ class Visit:
 
 @dataclass
 class View:
-    """What a page shows. `live`: the blocks of the template that are sent again when they change; `details`:
-    the namespace whose requests, orders, challenges and Events matter to them, too; `*` for all."""
+    """The content of a page. `live`: the blocks of the template that are sent again when they change;
+    `details`: the namespace whose requests, orders, challenges and Events change them, too; `*` for all."""
 
     template: str
     context: Mapping[str, Any]
@@ -152,7 +152,7 @@ ViewFunction = Callable[[Visit], Awaitable[View | Response]]
 
 @dataclass
 class Done:
-    """What a form has done: `path` below /ui/ of the page that follows, and the result as a sentence."""
+    """The result of a form: `path` below /ui/ of the page that follows, and a sentence."""
 
     path: str
     said: str

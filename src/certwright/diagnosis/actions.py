@@ -35,9 +35,9 @@ REVOCATION_REASONS: Final = (
 
 
 class Renewal(msgspec.Struct, frozen=True):
-    """A Certificate that is marked for renewal. `result`: `renewing`, `retrying` (an issuance is running,
-    whose backoff ends), or `waiting` (for a time that its issuer has named). `sentence` says so; `warning` is
-    about the new key of a CA, else empty. `before` is the Certificate without the mark."""
+    """A Certificate that was marked for renewal. `result`: `renewing`, `retrying` (a running issuance, whose
+    backoff ends), or `waiting` (for a time that the issuer has named). `sentence`: the result in words;
+    `warning`: about the new key of a CA, else empty. `before`: the Certificate without the mark."""
 
     result: str
     sentence: str
@@ -73,7 +73,7 @@ async def renew(
 
 
 def ca_warning(certificate: Json) -> str:
-    """What renewal does to the clients of a CA that gets a new key; empty for all else."""
+    """The effect of renewal on clients of a CA that gets a new key; empty for all other certificates."""
     spec, meta = certificate.get("spec") or {}, certificate["metadata"]
     if not spec.get("isCA") or (spec.get("privateKey") or {}).get("rotationPolicy") == "Never":
         return ""
@@ -85,7 +85,7 @@ def ca_warning(certificate: Json) -> str:
 
 
 def _not_before(certificate: Json, objects: Iterable[Mapping[str, Any]], now: datetime) -> datetime | None:
-    """The time before which the issuer or its CA accepts nothing; None: it has named none."""
+    """The time before which the issuer or its CA accepts nothing; None if neither has named a time."""
     record = read_retry(certificate["metadata"].get("annotations") or {})
     named = [record.not_before] if record is not None else []
     for item in objects:
@@ -114,8 +114,8 @@ class Decision(msgspec.Struct, frozen=True):
 
 
 async def decide(client: Client, key: ObjectKey, decision: Decision) -> str:
-    """Set the condition of an undecided CertificateRequest. Returns the type of the decision that was there
-    before, which is final; empty if there was none. Raises `ApiError`."""
+    """Set the condition of an undecided CertificateRequest. Returns the type of an earlier decision, which is
+    final; empty without one. Raises `ApiError`."""
 
     def make(request: Json) -> Json | None:
         return None if _decision_of(request) else msgspec.structs.asdict(decision)

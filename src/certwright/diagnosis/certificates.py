@@ -67,9 +67,8 @@ _BACKOFF_MAX = timedelta(hours=32)
 
 
 class Diagnosis(msgspec.Struct, frozen=True):
-    """`cause` is one sentence without its full stop; `advice` is the fix, empty if there is none.
-
-    `next_attempt`: the time before which nothing changes by itself, after a failure. `final`: nothing changes
+    """Why an object is in its state: `cause`, a sentence without its full stop; `advice`, the fix, or empty.
+    `next_attempt`: after a failure, the time before which nothing changes by itself. `final`: nothing changes
     any more."""
 
     cause: str
@@ -223,10 +222,8 @@ CONDITION_TYPES: Mapping[str, tuple[str, ...]] = {
 
 
 def diagnose_other(obj: Json, kind: str) -> Diagnosis:
-    """Why an object of any kind does not have the condition of that type (in lower case), from its status.
-
-    `final` for a request that has been refused, and for an order or challenge that has failed.
-    """
+    """Why an object of any kind lacks the condition of that type (in lower case), from its status. `final`
+    for a refused request, and for a failed order or challenge."""
     status = obj.get("status") or {}
     found = next(
         (item for item in status.get("conditions") or [] if str(item.get("type", "")).lower() == kind), None

@@ -30,7 +30,7 @@ async def in_namespace(client: Client, namespace: str) -> list[Json]:
 
 
 def among(deliveries: Sequence[Json], certificate: Json) -> list[Json]:
-    """Those of the Deliveries whose source is the Certificate or its Secret."""
+    """The Deliveries whose source is the Certificate or its Secret."""
     metadata = certificate["metadata"]
     secret = (certificate.get("spec") or {}).get("secretName", "")
     sources = (f"Certificate {metadata['name']}", f"Secret {secret}")

@@ -149,10 +149,10 @@ _PAGE = 500
 async def read_cluster(
     client: Client, namespace: str, *, warn: Callable[[str], None] = lambda _: None
 ) -> list[Record]:
-    """The records of that namespace, of all if it is empty.
+    """The records of a namespace; empty: of all.
 
-    Without the right to list Secrets there are only the Certificates, by the dates in their status; `warn`
-    gets a sentence that names what is missing. Raises `ApiError` if Certificates cannot be listed.
+    Without the right to list Secrets there are only the Certificates, with the dates of their status; `warn`
+    gets a sentence that names the missing right. Raises `ApiError` if Certificates cannot be listed.
     """
     certificates = (await client.list(related.CERTIFICATES, namespace, limit=_PAGE)).items
     secrets = {
@@ -167,7 +167,7 @@ async def read_cluster(
 
 
 async def _secrets(client: Client, namespace: str, warn: Callable[[str], None]) -> list[Secret]:
-    """Those of the types in which programs keep certificates; others are not even transferred."""
+    """The Secrets of types with certificates; Secrets of other types are not transferred."""
     try:
         listed = [
             await client.list(SECRETS, namespace, fields=f"type={kind}", limit=_PAGE)
@@ -231,10 +231,10 @@ class Source(StrEnum):
 class Record(msgspec.Struct, frozen=True, kw_only=True):
     """One certificate at one place.
 
-    `name` is the object's, the file's path, or the host's address. `issuer` is the issuer's kind and name for
-    a Certificate, otherwise the issuer's name in the certificate. `served_at` are the scanned hosts that
-    present it and the files that contain it. `problem` is why it could not be read, or that a host
-    presents another certificate than the server has for it.
+    `name`: of the object, the path of the file, or the address of the host. `issuer`: the issuer's kind and
+    name for a Certificate, otherwise the issuer's name in the certificate. `served_at`: the scanned hosts
+    that present the certificate, and the files that contain it. `problem`: why it cannot be read, or that the
+    host presents another certificate than the server has for the name.
     """
 
     source: Source
@@ -260,7 +260,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
         return None if self.not_after is None else (self.not_after - now) // timedelta(days=1)
 
     def with_facts(self, facts: CertificateFacts) -> Record:
-        """The record with what the certificate itself says; an issuer that is known stays."""
+        """The record, completed from the certificate; a known issuer stays."""
         return replace(
             self,
             issuer=self.issuer or issuer_of(facts),
@@ -278,7 +278,7 @@ def issuer_of(facts: CertificateFacts) -> str:
 
 
 def names_of(facts: CertificateFacts) -> tuple[str, ...]:
-    """Whom the certificate is for: its alternative names, or else its subject."""
+    """The subjects of the certificate: its alternative names, else its subject."""
     names = (*facts.dns_names, *facts.ip_addresses, *facts.uris, *facts.email_addresses)
     return tuple(map(one_line, names or (facts.subject_text,)))
 
@@ -301,11 +301,11 @@ def linked(records: Sequence[Record]) -> list[Record]:
 def compared(
     hosts: Sequence[Record], addresses: Sequence[TlsAddress], known: Sequence[Record]
 ) -> list[Record]:
-    """The hosts, in the order of their `addresses`. The `problem` of one that presents another certificate
-    than the server has for that name says so.
+    """The hosts, in the order of their `addresses`. A host that presents another certificate than the server
+    has for its name gets a `problem`.
 
-    The server has the name that the client asked for (SNI, or the host); where it has no certificate for
-    that, as for an address without a name, those of the presented certificate count.
+    The name is the name that the client requested (SNI, or the host). If the server has no certificate for
+    it, e.g. for an address without a name, the names of the presented certificate count.
     """
     return [
         record if record.problem else replace(record, problem=_difference(record, address, known))
@@ -328,14 +328,14 @@ def _difference(record: Record, address: TlsAddress, known: Sequence[Record]) ->
 
 
 def _covers(record: Record, name: str) -> bool:
-    """Whether the certificate is for that DNS name or address; a wildcard stands for one label (RFC 6125
+    """Whether the certificate covers the DNS name or address; a wildcard stands for one label (RFC 6125
     §6.4.3)."""
     name = name.lower()
     return name in record.names or f"*.{name.partition('.')[2]}" in record.names
 
 
 def _begin(record: Record) -> tuple[datetime, ...]:
-    """By which certificates of one name are ordered."""
+    """The sort key of certificates of one name."""
     return tuple(moment for moment in (record.not_before, record.not_after) if moment is not None)
 
 
@@ -346,7 +346,7 @@ def _is_same(one: Record, other: Record) -> bool:
 
 
 def soonest_first(records: Iterable[Record], now: datetime, within: timedelta | None) -> list[Record]:
-    """The records by expiry, those without a date last; with `within` only those that end in that time."""
+    """The records by expiry, records without a date last. `within`: only records that end in that time."""
     chosen = [
         record
         for record in records

@@ -29,8 +29,8 @@ _CORRECT = "correct the issuer or its Secrets"
 
 
 class IssuerStatus(msgspec.Struct, frozen=True):
-    """An issuer, its circuit breaker, and the Certificates (`namespace/name`) that wait for it. `breaker`
-    None: it works, as far as known."""
+    """An issuer, its circuit breaker, and the Certificates (`namespace/name`) that wait for the issuer.
+    `breaker` None: no failure is known."""
 
     issuer: Json
     breaker: BreakerRecord | None
@@ -66,7 +66,7 @@ def status_of(issuer: Json, certificates: Iterable[Json], requests: Iterable[Jso
 
 
 def waiting_for(issuer: Mapping[str, str], certificates: Iterable[Json]) -> tuple[str, ...]:
-    """The Certificates (`namespace/name`) that wait for the issuer or set, or are being issued by it."""
+    """The Certificates (`namespace/name`) that the issuer or set is issuing, or that wait for it."""
     waiting = [
         certificate["metadata"]
         for certificate in certificates
@@ -85,7 +85,7 @@ def last_success(requests: Iterable[Json]) -> datetime | None:
 
 
 def _waits(certificate: Json) -> bool:
-    """Whether it is being issued, or would be if its issuer worked."""
+    """Whether the Certificate is being issued, or would be if its issuer worked."""
     issuing = condition(certificate, "Issuing")
     return issuing.get("status") == "True" or issuing.get("reason") == "WaitingForIssuer"
 
@@ -154,7 +154,7 @@ class MemberStatus(msgspec.Struct, frozen=True):
 
 
 class SetStatus(msgspec.Struct, frozen=True):
-    """A set, its members in order, and the Certificates (`namespace/name`) that wait for it."""
+    """A set, its members in order, and the Certificates (`namespace/name`) that wait for the set."""
 
     issuer_set: Json
     members: tuple[MemberStatus, ...]

@@ -24,7 +24,7 @@ Json = dict[str, Any]
 
 
 class UnreadableLedger(ValueError):
-    """A ConfigMap of limits that cannot be read: says which, and what to do."""
+    """The ConfigMap of limits, named in the text with a fix, cannot be parsed."""
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -41,7 +41,7 @@ class Row(msgspec.Struct, frozen=True):
 
     @property
     def is_learned(self) -> bool:
-        """Whether it was learned from a refusal: how many it allows is not known."""
+        """Whether the limit was learned from a refusal, so that its count is unknown."""
         return self.limit == "refused"
 
     @property
@@ -51,7 +51,7 @@ class Row(msgspec.Struct, frozen=True):
 
     @property
     def is_notable(self) -> bool:
-        """Whether it is shown unasked: of sets and names only those that are exhausted are."""
+        """Whether the row is shown by default: rows of sets and names only if they are exhausted."""
         return self.limit not in _MANY or self.is_used_up
 
 
@@ -127,7 +127,7 @@ _UID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 class _Named:
-    """The Orders at a server, for naming them and for counting those that wait."""
+    """The Orders at a server, to name and count them."""
 
     def __init__(
         self, orders: Iterable[Json], accounts: dict[tuple[str, str, str], Account], server: str
@@ -143,12 +143,12 @@ class _Named:
                 self._open[account.uri] += 1
 
     def name_of(self, whose: str) -> str:
-        """The Order of that UID by its name; anything else as it is."""
+        """The name of the Order with that UID; any other text unchanged."""
         return self._names.get(whose, "a deleted Order" if _UID.fullmatch(whose) else whose)
 
     def waiting(self, limit: str, whose: str) -> int:
-        """How many Orders of that account are not placed yet, for a limit that concerns all of them; one for
-        a limit of a single Order."""
+        """The number of the account's Orders that are not placed yet, for a limit of all Orders; 1 for a
+        limit of a single Order."""
         if limit not in _ORDER_LIMITS:
             return 0
         return 1 if whose in self._names else self._open[whose]
@@ -170,7 +170,7 @@ class _Use(msgspec.Struct, frozen=True):
 def _uses(
     orders: Iterable[Json], accounts: dict[tuple[str, str, str], Account], server: str
 ) -> Iterator[_Use]:
-    """The Orders that were placed at that server."""
+    """The Orders placed at that server."""
     for order in orders:
         meta, spec, status = order["metadata"], order["spec"], order.get("status") or {}
         namespace, account = str(meta["namespace"]), _account_of(order, accounts)

@@ -1,4 +1,4 @@
-"""Names of Orders, computed, so that the Order of a request is read without a list of all.
+"""Names of Orders, computed, so that the Order of a request is read without a list.
 
 Loads `cryptography`: not for commands that start quickly.
 """

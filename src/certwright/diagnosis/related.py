@@ -59,11 +59,12 @@ exists."""
 async def read_related(
     client: Client, certificate: Json, *, most: int = 0, order_names: OrderNames | None = None
 ) -> RelatedObjects:
-    """Fetch everything that the diagnosis of `certificate` needs. What the user may not read is `hidden`: of
-    the issuer, the Secret (which the role `view` cannot read), the request and its order.
+    """Read the objects related to `certificate`. Objects that the user may not read are `hidden`: the issuer,
+    the Secret (which the role `view` cannot read), the request, its order.
 
     `most`: about how many objects of a list are read; 0: all. With `order_names` the order is read by its
-    name. Raises `ApiError`."""
+    name. Raises `ApiError`.
+    """
     namespace = certificate["metadata"]["namespace"]
     secret_name = (certificate.get("spec") or {}).get("secretName", "")
     ref = issuer_ref(certificate)
@@ -116,8 +117,8 @@ async def _owned(client: Client, kind: Kind[Json], owner: Json, most: int, *, en
 
 
 async def _request(client: Client, certificate: Json, most: int) -> Json | None:
-    """The certificate's request of the highest revision: by the names that controllers give them, so that the
-    requests of others need not be read; where there is none of these names, from a list."""
+    """The certificate's request of the highest revision, by the names that controllers give their requests,
+    so that others' requests need not be read; without a request of these names, from a list."""
     named = await requests_by_name(client, certificate, 2)
     if named:
         return named[0]
@@ -206,8 +207,9 @@ async def add_condition(
     make: Callable[[Json], Json | None],
     listed: Json | None = None,
 ) -> Json:
-    """Set the condition that `make` returns for the object, in place of any of its type, or nothing for None;
-    returns the object as it was. `listed`: as it was read before. Raises `ApiError`."""
+    """Set the condition that `make` returns for the object, in place of a condition of its type; `make` may
+    return None for no change. Returns the object as it was. `listed`: an earlier state of the object. Raises
+    `ApiError`."""
     for attempt in range(_ATTEMPTS):
         obj = listed if listed and not attempt else await client.get(kind, key.name, key.namespace)
         condition = make(obj)

@@ -92,5 +92,5 @@ def shortened(text: str, most: int = LONGEST) -> str:
 
 
 def sentence(text: str) -> str:
-    """`text` on one line without its final full stop, so that it fits into another sentence."""
+    """`text` on one line, without its final full stop, as a part of another sentence."""
     return " ".join(text.split()).rstrip(".")
