@@ -54,7 +54,7 @@ STATES: Final = ("attention", "ready", "issuing", "failed", "waiting", "expired"
 
 
 class Life(msgspec.Struct, frozen=True):
-    """The life of a certificate as a bar: shares from 0 to 1, and the rest of it in words."""
+    """The life of a certificate as a bar: shares from 0 to 1 in hundredths, and the rest of it in words."""
 
     elapsed: float
     renewal: float | None
@@ -249,7 +249,7 @@ def life_of(row: Row, now: float) -> Life | None:
     days = int(left // _DAY_S)
     words = f"{days} days" if days >= 2 else span(timedelta(seconds=left)) if left > 0 else "expired"
     renewal = (row.renewal - row.not_before) / whole if row.renewal else None
-    return Life(min(max(1 - left / whole, 0.0), 1.0), renewal, words, left <= 0)
+    return Life(min(max(round(1 - left / whole, 2), 0.0), 1.0), renewal, words, left <= 0)
 
 
 def incidents_of(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, lru_cache
 from importlib import resources
 from typing import Any, Final
 from urllib.parse import quote, urlencode
@@ -44,6 +44,13 @@ def _with_query(query: Mapping[str, str], **changes: Any) -> str:
     return f"?{urlencode({name: value for name, value in fields.items() if value})}"
 
 
+@lru_cache(maxsize=1_000)
+def _table_row(line: Hashable, root: str, is_report: bool) -> Markup:
+    """A row of the table of certificates: from one rendering to the next most are the same."""
+    row: Markup = environment().get_template("macros.html").module.table_row(line, root, is_report)  # type: ignore[attr-defined] # the macro
+    return row
+
+
 @cache
 def environment() -> jinja2.Environment:
     environment = jinja2.Environment(
@@ -54,7 +61,7 @@ def environment() -> jinja2.Environment:
         undefined=jinja2.StrictUndefined,
         finalize=_printed,
     )
-    environment.globals |= {"static": static_path}
+    environment.globals |= {"static": static_path, "table_row": _table_row}
     environment.filters |= {
         "urlpart": lambda text: quote(str(text), safe=""),
         "at": words.at,
