@@ -132,7 +132,7 @@ async def _restore(options: ServeOptions, backup: BackupReader, seal: Seal, *, f
 
 
 def _encode(row: Row) -> Encode:
-    """The row with its old content, at its new revision."""
+    """The row with its old content and a new revision."""
     return lambda revision: (at_revision(row.meta, revision), row.body)
 
 

@@ -166,7 +166,7 @@ class RunningControllers:
         return isinstance(self._controllers, Replica | ShardedReplica) and not self._controllers.may_write
 
     async def wait_tried(self) -> None:
-        """Return when it is known whether these controllers lead or wait."""
+        """Return when these controllers lead, or know that they wait."""
         if isinstance(self._controllers, Replica):
             await self._controllers.wait_tried()
 
@@ -238,7 +238,7 @@ async def start_controllers(
 
 
 class _ManagerFactory:
-    """Makes controllers with the settings in use, and reloads those that it has made."""
+    """Makes controller managers with the current settings, and reloads them."""
 
     def __init__(self, clock: Clock, executor: Threads, settings: Settings) -> None:
         self.settings = settings

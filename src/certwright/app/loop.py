@@ -100,7 +100,7 @@ def freeze_heap() -> None:
 
 
 def collect_frozen() -> None:
-    """Collect garbage among the objects that `freeze_heap` has excluded, e.g. caches of controllers
-    that have ended. Blocks the loop as long as that says: only after an order of the operator."""
+    """Collect garbage among the objects that `freeze_heap` has excluded, e.g. caches of former controllers.
+    Blocks the loop as long as `freeze_heap` says, so only after an order of the operator."""
     gc.unfreeze()
     gc.collect()

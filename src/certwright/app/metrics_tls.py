@@ -1,15 +1,15 @@
-"""TLS of the controllers' metrics and dashboard: a certificate from files, one signed by a CA in a Secret, or
-a self-signed one.
+"""TLS of the controllers' metrics and dashboard: a certificate from files, signed by a CA in a Secret, or
+self-signed.
 
-The certificate is checked every ten seconds; a new one is used for new connections. Until there is one,
-handshakes fail; what fails later leaves the former certificate in use.
+The certificate is checked every ten seconds; new connections use a new certificate. Before the first
+certificate, handshakes fail; after a later failure, the former certificate stays in use.
 
-The Secret of the CA is as cert-manager's: `tls.crt` and `ca.crt` are the CA, `tls.key` its key, and CAs may
-be injected from it. All replicas use one CA; each has its own certificate, which is not stored. The CA is
-replaced, with its key, when a third of its lifetime is left.
+The Secret of the CA has cert-manager's form: `tls.crt` and `ca.crt` are the CA, `tls.key` its key, and CAs
+may be injected from it. All replicas use one CA; each replica has its own certificate, which is not stored.
+The CA is replaced, with its key, when a third of its lifetime is left.
 
 Source: cert-manager `pkg/server/tls` (files and CA are checked as often), `pkg/server/tls/authority`
-(content, lifetimes, when it is replaced).
+(content, lifetimes, replacement).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _log = logging.getLogger(__name__)
 
 
 class CertificateFiles(msgspec.Struct, frozen=True):
-    """PEM files of the certificate, with those above it, and of its key."""
+    """PEM files: the certificate with its intermediate certificates, and its key."""
 
     cert: Path
     key: Path
@@ -63,8 +63,8 @@ class Source(Protocol):
     """Where the certificate comes from."""
 
     async def pem(self, now: datetime) -> bytes:
-        """The certificate, those above it, and its key. Raises `OSError`, `ApiError`, `Unreachable`,
-        `PkiError`, and `ValueError` with a sentence."""
+        """The certificate with its intermediate certificates, and its key. Raises `OSError`, `ApiError`,
+        `Unreachable`, `PkiError`, and `ValueError` with a sentence."""
 
 
 class _Files:
@@ -78,7 +78,7 @@ class _Files:
 
 
 class OwnCertificate:
-    """A `Source` that makes a self-signed certificate; users compare its fingerprint, which is logged."""
+    """A `Source` with a self-signed certificate, whose fingerprint is logged for users to compare."""
 
     def __init__(self, dns_names: tuple[str, ...]) -> None:
         self._dns_names = dns_names
@@ -260,7 +260,7 @@ def _ca_in(secret: Secret) -> Signed | None:
 
 
 def _configuration(secret: Secret, data: dict[str, bytes]) -> dict[str, Any]:
-    """The Secret with another CA, unless it has been changed since it was read."""
+    """The Secret with another CA, unless it has changed since the read."""
     meta = secret.metadata
     return {
         "apiVersion": "v1",
@@ -285,13 +285,13 @@ def _new_ca(now: datetime) -> dict[str, bytes]:
 
 
 def _leaf(ca: Signed, settings: CaSettings, now: datetime) -> tuple[bytes, CertificateFacts]:
-    """A new certificate with its key, and what is in it."""
+    """A new certificate, its key, and its facts."""
     facts, key = new_leaf(ca, _plan(settings.dns_names), settings.leaf_life, now=now)
     return facts.pem + keys.encode_private_key(key, KeyEncoding.PKCS8), facts
 
 
 def _plan(names: tuple[str, ...]) -> CsrPlan:
-    """What a server with these names and addresses needs."""
+    """The plan of a serving certificate for these names and addresses."""
     dns_names = tuple(name for name in names if not is_ip_address(name))
     addresses = tuple(name for name in names if is_ip_address(name))
     return CsrPlan(dns_names=dns_names, ip_addresses=addresses, usages=("digital signature", "server auth"))

@@ -1,6 +1,6 @@
-"""Prerequisites of the daemon: its directory, its tokens and the users that they stand for, its port.
+"""Prerequisites of the daemon: its directory, its tokens and their users, its port.
 
-Failures are a `StartError`, with a sentence for the user.
+Failures raise `StartError`, with a sentence for the user.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def lock_data_dir(data_dir: Path, closers: Closers) -> None:
-    """Create the directory if it is missing, and lock it for this process."""
+    """Create the directory if missing, and lock it for this process."""
     try:
         data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
         lock = FileLock(data_dir / "lock", holder=f"process {os.getpid()}")
@@ -61,7 +61,7 @@ def lock_data_dir(data_dir: Path, closers: Closers) -> None:
 
 def replica_identity(data_dir: Path) -> str:
     """The identity of this server's controllers on their Lease: the same at each start on this directory,
-    which only one process at a time can use (`lock_data_dir`). A copy of the directory, or the same one on
+    which one process at a time can use (`lock_data_dir`). A copy of the directory, or the directory on
     another machine, gets a different identity."""
     path = data_dir / "replica-identity"
     place = f"{socket.gethostname()} {data_dir.stat().st_ino}"
@@ -89,7 +89,7 @@ def admin_token_path(data_dir: Path) -> Path:
 
 
 def admin_token(data_dir: Path) -> str:
-    """The administrator's bearer token: the existing one, or a new one."""
+    """The administrator's bearer token: the existing token, or a new one."""
     path = admin_token_path(data_dir)
     if path.exists() and (token := path.read_text().strip()):
         return token

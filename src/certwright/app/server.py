@@ -56,9 +56,9 @@ CONTROLLER = Identity(
 
 
 class _InUse:
-    """The options in use, which a reload replaces, and the policy that admission enforces. A server without
-    controllers and without any of the flags leaves enforcement to the controllers elsewhere, which have their
-    own flags."""
+    """The current options, which a reload replaces, and the policy that admission enforces. A server without
+    controllers and without any of the flags leaves enforcement to the controllers in other processes, which
+    have flags of their own."""
 
     def __init__(self, options: ServeOptions) -> None:
         self.use(options)
@@ -120,11 +120,11 @@ class RunningServer:
         return self._serving.others if self._serving is not None else ()
 
     async def reload(self, options: ServeOptions | None = None) -> None:
-        """Use other options (None: the same), of which only these may differ: the limits on requests, the
-        names and files of users and of the serving certificate, and the settings of controllers other than
-        their listeners, namespaces and feature gates. Reads all files again.
+        """Use other options (None: the same) and read all files again. These may differ: the limits on
+        requests, the names and files of users and of the serving certificate, and the settings of controllers
+        other than their listeners, namespaces and feature gates.
 
-        Raises `StartError` for what cannot be used; the options are then as before.
+        Raises `StartError` for unusable options; the former options then stay.
         """
         before = self.options
         options = options or before
@@ -180,8 +180,8 @@ class RunningServer:
 async def start_server(options: ServeOptions, *, clock: Clock | None = None) -> RunningServer:
     """Start the daemon; it is ready when this returns.
 
-    Raises `StartError` if it cannot (port taken, directory not writable, in use by another process,
-    database damaged, wrong option), after stopping whatever had been started.
+    Raises `StartError` if it cannot start (port taken, directory not writable or in use by another process,
+    database damaged, wrong option), after stopping its started parts.
     """
     closers = Closers()
     try:
@@ -353,8 +353,8 @@ class Serving:
 
     @property
     def others(self) -> tuple[str, ...]:
-        """The URLs by which other machines reach the server: by the names that the operator has given, and,
-        if it listens on every address, by the addresses of this machine."""
+        """The URLs for other machines: with the operator's names, and with the machine's addresses if the
+        server listens on every address."""
         hosts = [*self._in_use.options.tls_sans]
         if self._in_use.options.host in tls_identity.ANY_ADDRESS:
             hosts += [name for name in self._identity.names if _is_remote(name)]

@@ -1,7 +1,8 @@
-"""Identity files that servers on one store share: tokens, kubeconfigs and the CA of one work at the others.
+"""Identity files that servers on one store share: tokens, kubeconfigs and the CA of one server work at the
+others.
 
-The files of the data directory that form a server's identity are kept in the store too, where other servers
-write as well. The first server stores its own; later ones, with an empty directory, copy them.
+The files that form a server's identity are stored in the data directory and in the store. The first server
+stores its own files; later servers, with an empty directory, copy them.
 """
 
 from __future__ import annotations
@@ -67,9 +68,9 @@ def _row_of(contents: bytes, _revision: int) -> tuple[bytes, bytes]:
 
 
 async def follow_token(store: Store, data_dir: Path, clock: Clock) -> None:
-    """Keep the administrator's token the same in the directory and in the store, for ever: a token that
-    `certwright user rotate-admin` has replaced here is stored, and one that was replaced elsewhere is written
-    here, into the kubeconfig too."""
+    """Keep the administrator's token the same in the directory and the store, for ever. A token that
+    `certwright user rotate-admin` has replaced here is stored; a token replaced elsewhere is written here,
+    and into the kubeconfig."""
     path = data_dir / _TOKEN
     synced = await asyncio.to_thread(path.read_bytes)
     while True:

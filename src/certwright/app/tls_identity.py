@@ -1,14 +1,14 @@
-"""The server's TLS identity: a small private CA and the serving certificate; and another CA with the client
+"""The server's TLS identity: a small private CA and the serving certificate; and a second CA with the client
 certificate of the proxy to aggregated servers.
 
-Clients trust the CA, because every kubeconfig embeds it. When a third of its lifetime is left, it is renewed
-with the same key and subject: kubeconfigs of before stay valid until the former CA certificate expires, years
-later, and what was signed before is valid under both. The serving certificate is re-issued when a third of
+Clients trust the CA, because every kubeconfig embeds it. When a third of its lifetime is left, the CA is
+renewed with the same key and subject: older kubeconfigs stay valid until the former CA certificate expires,
+years later, and older certificates are valid under both. The serving certificate is re-issued when a third of
 its lifetime is left, when the server's names have changed, or when a file is missing or does not match. Key
 and certificate are written in an order that survives any crash: a pair that does not match is re-issued.
 
-The CA of the proxy is a separate one, because its certificates may name any user to aggregated servers, and
-those of clients may not.
+The proxy has a separate CA, because its certificates may name any user to aggregated servers; client
+certificates may not.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def load_or_make(settings: Settings, *, now: datetime) -> ServingIdentity:
 
 
 class _Pair(NamedTuple):
-    """The files of a certificate and its key; `what` it is in the log, `subject` its common name if it is a
+    """The files of a certificate and its key; `what`: its name in the log; `subject`: the common name of a
     CA."""
 
     cert: Path
@@ -132,7 +132,7 @@ class _Pair(NamedTuple):
 
 
 class _Branch(NamedTuple):
-    """A CA and the certificate that it signs: the beginnings of their files' names, and what they are."""
+    """A CA and its certificate: the prefixes of their file names, and their descriptions."""
 
     ca_stem: str
     leaf_stem: str
@@ -145,7 +145,7 @@ class _Branch(NamedTuple):
         return _Pair(folder / f"{stem}.crt", folder / f"{stem}.key", f"{self.owner} CA", self.ca_subject)
 
     def leaf(self, folder: Path) -> _Pair:
-        """The certificate that it signs."""
+        """The certificate signed by the CA."""
         stem = self.leaf_stem
         return _Pair(folder / f"{stem}.crt", folder / f"{stem}.key", f"{self.owner} certificate")
 
@@ -168,7 +168,7 @@ def new_ca(subject: str, life: timedelta, *, now: datetime) -> Signed:
 
 
 def self_signed(plan: CsrPlan, life: timedelta, *, now: datetime) -> Signed:
-    """A new certificate that its own key signs."""
+    """A new self-signed certificate."""
     key = keys.generate(_PLAN)
     csr = build_csr(plan, key)
     pem = self_sign(csr, key=key, duration=life, is_ca=plan.is_ca, usages=plan.usages, now=now)
@@ -225,8 +225,8 @@ def _ca(files: _Pair, now: datetime) -> Signed:
 
 
 def _renewed_ca(ca: CertificateFacts, key: PrivateKey, now: datetime) -> bytes:
-    """The CA for another lifetime. Servers that share it renew it at different moments, and get the same
-    bytes, because the dates follow from those of the certificate."""
+    """The CA for another lifetime. Servers that share the CA renew it at different moments and get the same
+    bytes, because its dates follow from the present certificate's."""
     begin = renew_at(ca) if ca.not_before <= now < ca.not_after else now
     begin = begin.replace(microsecond=0) - _BACKDATED
     return renewed(ca, key, begin=begin, end=begin + CA_LIFE)
@@ -292,8 +292,7 @@ def _write_pair(cert_path: Path, key_path: Path, pem: bytes, key: PrivateKey) ->
 
 
 def _reached_by(settings: Settings) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The names and addresses for clients: loopback always, those that the server listens on, and those that
-    the operator has given."""
+    """The names and addresses for clients: loopback, the listening addresses, and the operator's names."""
     hosts = ["localhost", *_IN_CLUSTER, "127.0.0.1", "::1"]
     if settings.host in ANY_ADDRESS:
         hosts += own_addresses()

@@ -22,7 +22,7 @@ def head(name: str, kind: str, meaning: str) -> str:
 
 
 def family(name: str, kind: str, meaning: str, samples: Iterable[tuple[str, object]]) -> Iterator[str]:
-    """The lines of a metric; each sample is its labels, of which there is one at least, and its value."""
+    """The lines of a metric; each sample has labels, at least one, and a value."""
     yield head(name, kind, meaning)
     for text, value in samples:
         yield f"{name}{{{text}}} {value}\n"

@@ -184,7 +184,7 @@ def _log_unraisable(args: sys.UnraisableHookArgs) -> None:
 
 
 def json_line(level: int, message: str, **values: Value) -> str:
-    """One line of the JSON log, for what a command prints itself."""
+    """A line of the JSON log, for output of a command."""
     record = logging.LogRecord("certwright", level, "", 0, message, None, None)
     record.values = values
     return _JsonFormatter().format(record)

@@ -1,8 +1,8 @@
-"""Rules for requests to servers that objects name: which URLs, which redirects, and what an error may quote.
+"""Rules for requests to servers that objects name: allowed URLs, redirects, and what an error may quote.
 
 Every client of such a server (an ACME directory, a webhook, a DNS provider's API) follows these rules, and so
-does admission of an object with its URL. An object may be written by a tenant, and the server it names may be
-an internal one: no error may show what that server answered.
+does the admission of an object with a URL. A tenant may have written the object, and the server may be an
+internal server, so no error may show the server's answer.
 """
 
 from __future__ import annotations

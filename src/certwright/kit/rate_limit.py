@@ -60,7 +60,7 @@ class Bucket:
     spent: list[int] = field(default_factory=list)
 
     def free_at(self, rate: Rate, now: int, ahead: int = 0) -> int:
-        """The earliest moment, `now` or later, at which one more is allowed after `ahead` others."""
+        """The earliest moment from `now` on at which a use is allowed after `ahead` others."""
         before = self.held + ahead
         if rate.refills:
             free = max(now, max(self.full_at, now) + (before + 1 - rate.count) * rate.every)
@@ -88,7 +88,7 @@ class Bucket:
         del self.spent[:gone]
 
     def spend(self, rate: Rate, at: int) -> None:
-        """Record one use at that moment, whether it was allowed or not."""
+        """Record a use at that moment, allowed or not."""
         if not rate.refills:
             self.spent.append(at)
             if len(self.spent) > 1 and at < self.spent[-2]:

@@ -79,9 +79,8 @@ def _open(name: str, parent: int, *, create: bool) -> int:
 
 
 def reserve(directory: str | Path) -> int:
-    """Reserve a directory for this process, until it ends however it does (flock; nothing is written), or
-    closes the file descriptor that is returned. Raises `BlockingIOError` if another process has reserved it.
-    """
+    """Reserve a directory for this process (flock; nothing is written), until the process ends in any way or
+    closes the returned file descriptor. Raises `BlockingIOError` if another process has reserved it."""
     handle = os.open(directory, _OPEN_DIRECTORY)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -145,7 +144,7 @@ class File(msgspec.Struct, frozen=True, kw_only=True):
         return sha256(self.origin or self.content).hexdigest()
 
     def attributes(self, before: Attributes | None) -> Attributes:
-        """The attributes that the file gets; `before` are those of its predecessor."""
+        """The attributes of the new file; `before`: its predecessor's."""
         default = PRIVATE if self.is_private else PUBLIC
         kept = before or Attributes(default, os.geteuid(), os.getegid())
         mode = kept.mode & _PERMISSIONS
@@ -195,8 +194,8 @@ class VersionedFolder(msgspec.Struct, frozen=True):
         obsolete: Collection[str] = (),
         replaces_foreign: bool = False,
     ) -> Written:
-        """Replace the files by those that `make` returns, and remove the `obsolete` ones. Raises what `make`
-        raises, `OSError`, and `ForeignFile` unless `replaces_foreign`."""
+        """Replace the files by the result of `make`, and remove `obsolete` files. Raises what `make` raises,
+        `OSError`, and `ForeignFile` unless `replaces_foreign`."""
         with open_below(self.root, self.parts, create=True) as folder:
             files = make(partial(read_file, folder))
             for name in files:
@@ -347,7 +346,7 @@ def mark_hook_done(folder: int, version: str) -> None:
 
 
 def signature(folder: int, names: Collection[str]) -> tuple[object, ...]:
-    """A value that changes when the files of these names are changed, replaced or deleted, also by others."""
+    """A value that changes when a file of these names is changed, replaced or deleted by any program."""
     version = current_version(folder)
     return (version, *(_stamp(folder, name) for name in sorted(names)))
 

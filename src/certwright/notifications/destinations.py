@@ -48,7 +48,7 @@ def _destination(settings: DestinationSettings) -> Destination:
 
 
 def _transport(settings: DestinationSettings) -> tuple[str, Callable[[Digest], None]]:
-    """The kind and the transport; `NotificationSettings` has checked that there is one."""
+    """The kind and the transport, of which `NotificationSettings` requires one."""
     if settings.smtp is not None:
         return "smtp", partial(send_mail, settings.smtp)
     if settings.webhook is not None:

@@ -57,7 +57,7 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> str:
-        """What identifies the problem; the same for as long as it lasts."""
+        """The identity of the problem, constant while it lasts."""
         return f"{self.kind.value} {self.subject}"
 
     @property
@@ -96,8 +96,8 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Digest(msgspec.Struct, frozen=True, kw_only=True):
-    """What has changed since the last digest: new problems, those that still exist after the reminder
-    interval, and those that no longer do (`kind subject`)."""
+    """The changes since the last digest: new problems, problems that still exist after the reminder interval,
+    and solved problems (`kind subject`)."""
 
     sender: str
     at: datetime

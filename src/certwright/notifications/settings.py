@@ -1,6 +1,6 @@
-"""The operator's file of notifications (`--notifications FILE`): destinations, and what is worth a message.
+"""The operator's file of notifications (`--notifications FILE`): destinations, and the problems to report.
 
-Secrets are in files that it names, which are read again for each message.
+Secrets are in files that it names, and are read again for each message.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ def _duration(field: str, text: str) -> timedelta:
 
 
 def _sentence(error: str) -> str:
-    """msgspec's `what - at `$.path`` as `path: what`."""
+    """msgspec's `message - at `$.path`` as `path: message`."""
     what, _, place = error.partition(" - at `$")
     place = place.strip("`.")
     if match := _UNKNOWN.fullmatch(what):

@@ -302,7 +302,7 @@ def _facts(der: bytes) -> CertificateFacts:
 
 
 class _Powers(NamedTuple):
-    """What a certificate permits its key to do."""
+    """The permissions of a certificate's key."""
 
     usages: tuple[str, ...]
     is_ca: bool

@@ -235,7 +235,7 @@ def _end_of(chain_pem: bytes, ca_pem: bytes) -> datetime | None:
 
 
 def authority(chain_pem: bytes, ca_pem: bytes) -> tuple[CertificateFacts, ...]:
-    """A CA's certificate and the known ones above it (the last one becomes `ca.crt`), from the `tls.crt` and
+    """A CA's certificate and the known CAs above it (the last one becomes `ca.crt`), from the `tls.crt` and
     `ca.crt` of its Secret; empty if they are unreadable."""
     return _authority(_limited(chain_pem), _limited(ca_pem))
 

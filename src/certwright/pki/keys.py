@@ -164,8 +164,8 @@ def load_private_key(pem: bytes) -> PrivateKey:
 
 
 def supported_plan(key: PrivateKey | PublicKey) -> KeyPlan:
-    """The plan of that key. Raises `BadKey` for a key that we would not generate (RSA 1024, another curve):
-    some clients cannot verify its signatures."""
+    """The plan of the key. Raises `BadKey` for a key that we would not generate (RSA 1024, another curve),
+    because some clients cannot verify its signatures."""
     match key:
         case rsa.RSAPrivateKey() | rsa.RSAPublicKey():
             return KeyPlan(KeyAlgorithm.RSA, key.key_size)

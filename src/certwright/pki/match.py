@@ -58,17 +58,17 @@ def request_differences(facts: CsrFacts, plan: CsrPlan) -> tuple[str, ...]:
 def certificate_differences(facts: CertificateFacts, plan: CsrPlan) -> tuple[str, ...]:
     """The fields in which a certificate differs from `plan`, compared leniently.
 
-    Issuers change what they are asked for. So the subject is ignored except for the common name, which may
-    be among the DNS names instead, or be replaced by one of those.
+    Issuers change requested values. So the subject is ignored except for the common name, which may move to
+    the DNS names, or be replaced by one of them.
     """
     return (*_name_differences(facts, plan), *_address_differences(facts, plan))
 
 
 def answer_differences(facts: CertificateFacts, plan: CsrPlan) -> tuple[tuple[str, str], ...]:
-    """The fields in which an issued certificate differs from `plan`, and what it has instead.
+    """The fields in which an issued certificate differs from `plan`, with the issued values.
 
-    Names are compared as in `certificate_differences`; of the usages the extended ones that are planned;
-    without any, one of TLS is needed for a DNS name or an address.
+    Names are compared as in `certificate_differences`. Of the usages, the planned extended usages are
+    compared; without any, a DNS name or an address needs a usage of TLS.
     """
     issued = {
         "commonName": facts.common_name,

@@ -93,9 +93,9 @@ class _Bag(NamedTuple):
 def open_store(pfx: bytes, *, password: str) -> Opened:
     """Parse a file of one of the profiles, with `ROUNDS` iterations at most.
 
-    Raises `ValueError` for any other file, or a wrong password. A file takes no longer than one that `_make`
-    makes, whatever is in it: a general parser, as that of OpenSSL, takes as long as the iteration counts say,
-    of which the inner ones are encrypted.
+    Raises `ValueError` for any other file, or a wrong password. No file takes longer than a file of `_make`,
+    whatever its content: a general parser such as OpenSSL's takes as long as the iteration counts demand, and
+    the inner counts are encrypted.
     """
     if len(pfx) > limits.MAX_STORE_BYTES:
         raise ValueError("the file is larger than any that is made here")

@@ -33,12 +33,12 @@ def renewal_time(
     renew_before: timedelta | None = None,
     renew_before_percentage: int | None = None,
 ) -> datetime:
-    """The moment, in whole seconds, at which a certificate with these (aware) dates is renewed.
+    """The renewal time, in whole seconds, of a certificate with these (aware) dates.
 
-    That is `renew_before` before its expiry; without it, that percentage of its actual lifetime before its
-    expiry; without both, a third of its lifetime before its expiry. A value that would lie before
-    `not_before` (the issuer chose a shorter lifetime than requested), and a percentage outside 1 to 99, count
-    as missing. The result is never before `not_before`, nor after `not_after`.
+    The time is `renew_before` before the expiry; without it, that percentage of the actual lifetime before
+    the expiry; without both, a third of the lifetime before the expiry. A value before `not_before` (the
+    issuer chose a shorter lifetime than requested), and a percentage outside 1 to 99, count as missing. The
+    result lies between `not_before` and `not_after`.
     """
     lifetime = max(not_after - not_before, timedelta(0))
     before_expiry = _requested(lifetime, renew_before, renew_before_percentage)

@@ -142,8 +142,8 @@ def self_sign(
 
 
 def checked(csr_pem: bytes, usages: Iterable[str], *, is_ca: bool) -> CsrFacts:
-    """Parse the request; verifies its signature, that its names are some, and that it does not contradict
-    `usages` (wire names) and `is_ca`. Raises `BadCsr`, `BadUsage`, `BadName`."""
+    """Parse the request. Verifies its signature, that it has names, and that it does not contradict `usages`
+    (wire names) and `is_ca`. Raises `BadCsr`, `BadUsage`, `BadName`."""
     csr = read_csr(csr_pem)
     if not csr.signature_valid:
         raise BadCsr("the signature of the signing request is wrong: it was not made with the key it names")
@@ -260,16 +260,16 @@ def _issue(
 
 
 def is_root(certificate: CertificateFacts) -> bool:
-    """Whether its issuer is its subject."""
+    """Whether issuer and subject are equal."""
     return certificate.parsed.issuer == certificate.parsed.subject
 
 
 def renewed_root(root: CertificateFacts, key: PrivateKey, *, begin: datetime, end: datetime) -> bytes:
     """The root as PEM for another period, with the same subject, key and extensions; `key` MUST be its own.
-    Certificates that it has signed stay valid under both.
+    Certificates signed by the root stay valid under both.
 
-    Equal arguments give equal bytes if the key is an ECDSA key, so that several servers with the key need not
-    agree on one certificate.
+    Equal arguments give equal bytes for an ECDSA key, so that several servers with the key need not agree on
+    one certificate.
     """
     digest = sha256(root.der + f"{begin.timestamp():.0f} {end.timestamp():.0f}".encode()).digest()
     builder = x509.CertificateBuilder(
@@ -297,10 +297,10 @@ def marked(plan: CsrPlan) -> CsrPlan:
 def sign_temporarily(
     csr_pem: bytes, *, duration: timedelta, is_ca: bool, usages: Iterable[str], now: datetime
 ) -> bytes:
-    """A PEM certificate for a request of a `marked` plan, which is served until the issuer has signed.
+    """A PEM certificate for a request of a `marked` plan, to serve until the issuer has signed.
 
-    It is signed by a CA that is created for it and discarded, so that no client can come to trust it. Raises
-    as `sign`. Takes 500 µs.
+    Its CA is created for it and discarded, so that no client can come to trust it. Raises as `sign`. Takes
+    500 µs.
     """
     key = generate(KeyPlan(KeyAlgorithm.ECDSA))
     csr = build_csr(CsrPlan(common_name=_CA_NAME, is_ca=True), key)

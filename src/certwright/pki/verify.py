@@ -1,8 +1,8 @@
-"""Verification of a certificate that an issuer has returned, with its chain, as clients verify it.
+"""Verification of an issuer's certificate with its chain, as clients verify it.
 
-Source: RFC 5280 §6.1 (path validation) and §4 (what a conforming CA puts into a certificate; OpenSSL checks
-that with `-x509_strict`, and Python since 3.13 by default), RFC 6962 §3.1 (precertificates). What the
-libraries of clients decide beyond that is named where it is checked.
+Source: RFC 5280 §6.1 (path validation) and §4 (the form of a certificate from a conforming CA; OpenSSL checks
+it with `-x509_strict`, and Python since 3.13 by default), RFC 6962 §3.1 (precertificates). Further decisions
+of clients' libraries are named where they are checked.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ _BLANKS: Final = re.compile(r"\s+")
 
 
 class Verification(msgspec.Struct, frozen=True, kw_only=True):
-    """What clients say of a certificate and its chain.
+    """The verdict of clients on a certificate and its chain.
 
-    `chain`: the certificate, then those that lead from it to the top and were returned with it, then other
-    certificates of the same CAs (cross-certificates). Certificates that signed nothing in it are left out.
-    `refusal`: why no client accepts the certificate; empty: there may be one. `faults`: why the chain is
-    wrong, so that only clients that have a better one accept it. `remarks`: what some clients refuse.
-    Each is a sentence without its first capital letter and its full stop.
+    `chain`: the certificate, the returned certificates that lead from it to the top, then other certificates
+    of the same CAs (cross-certificates); certificates that signed nothing in the chain are left out.
+    `refusal`: why no client accepts the certificate; empty: a client may accept it. `faults`: why the chain
+    is wrong, so that only clients with a better chain accept it. `remarks`: why some clients refuse the
+    certificate. Each is a sentence without its first capital letter and its full stop.
     """
 
     chain: tuple[CertificateFacts, ...]
@@ -258,7 +258,7 @@ def _is_named_by(parent: _Link, child: _Link) -> bool:
 
 
 def _not_an_issuer(link: _Link, below: Sequence[_Link], now: datetime) -> Iterator[str]:
-    """Why a certificate cannot be that of the issuer of another one (RFC 5280 §6.1.3 (a), §6.1.4)."""
+    """Why a certificate cannot belong to the issuer of another certificate (RFC 5280 §6.1.3 (a), §6.1.4)."""
     facts, basic = link.facts, link.basic
     if now > facts.not_after:
         yield f"{link.name} expired at {facts.not_after:%Y-%m-%dT%H:%M:%SZ}"

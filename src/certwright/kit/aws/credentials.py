@@ -69,9 +69,9 @@ class AssumedRole(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebIdentity:
-    """A role (ARN) that trusts the issuer of OpenID Connect tokens, e.g. those of ServiceAccounts.
+    """A role (ARN) that trusts an issuer of OpenID Connect tokens, e.g. of ServiceAccounts' tokens.
 
-    `get_token` returns another token; it may raise `AwsError`. `identity` names whose tokens these are: equal
+    `get_token` returns a new token; it may raise `AwsError`. `identity` names the owner of the tokens: equal
     roles and identities are equal sources.
     """
 

@@ -14,8 +14,8 @@ from typing import Final
 
 
 class AwsError(Exception):
-    """A call of AWS did not succeed. The message is one sentence: what was requested, why it failed, the fix
-    if there is one. It contains no key and no token."""
+    """A failed call of AWS. The message is one sentence: the request, the reason, and the fix if known. It
+    contains no key and no token."""
 
 
 class NoCredentials(AwsError):

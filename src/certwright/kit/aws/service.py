@@ -65,8 +65,7 @@ class AwsRequest:
 
 
 def sign(request: AwsRequest, credentials: AwsCredentials, scope: SigningScope, now: datetime) -> AwsRequest:
-    """The request with its signature, which covers all of its headers and its body. AWS accepts it until five
-    minutes after `now`.
+    """The request with a signature over its headers and body. AWS accepts it until five minutes after `now`.
 
     Adds `host`, `x-amz-date`, `x-amz-security-token` (for temporary credentials) and `authorization`.
     """
@@ -133,7 +132,7 @@ _LEAST_LEFT: Final = timedelta(minutes=1)
 
 
 class AwsTools(msgspec.Struct, frozen=True):
-    """What requests to AWS need: the client that follows these rules, and the time."""
+    """The tools of requests to AWS: a client that follows the rules for outgoing requests, and the time."""
 
     client: Callable[[ServerRules], HttpClient]
     now: Callable[[], datetime]
@@ -170,7 +169,7 @@ class CredentialCache:
         self._lock = asyncio.Lock()
 
     async def get(self) -> AwsCredentials:
-        """Credentials that are valid for at least another minute. Raises `AwsError`."""
+        """Credentials that are valid for another minute at least. Raises `AwsError`."""
         async with self._lock:
             current = self._current
             if current is None or self._left(current) < _RENEWED_BEFORE:
@@ -182,7 +181,7 @@ class CredentialCache:
             return current
 
     def forget(self, credentials: AwsCredentials) -> None:
-        """Get others the next time, because AWS does not accept these any more."""
+        """Drop the credentials, which AWS no longer accepts."""
         if self._current is credentials:
             self._current = None
 
