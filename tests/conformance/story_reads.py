@@ -133,6 +133,14 @@ async def lists_are_selected_by_label(c: Caller) -> None:
         "(",
         "=",
         "tier%20in%20(a,%20b%20,c)",
+        "tier=)",
+        "tier%20in%20(b%20c)",
+        "tier%20in%20(b,=)",
+        "tier%20in%20=",
+        "tier%20in%20(=",
+        "tier=b=c",
+        "tier=-b",
+        "tier%20in%20(-c,-b)",
     ):
         await c.get(f"{path}?labelSelector={selector}", accept=PARTIAL_LIST)
 
@@ -231,6 +239,7 @@ async def lists_are_of_a_revision(c: Caller) -> None:
         "resourceVersionMatch=Exact",
         "resourceVersionMatch=NotOlderThan",
         f"resourceVersion={first}&resourceVersionMatch=Other",
+        "sendInitialEvents=true&resourceVersionMatch=Foo",
         "resourceVersion=abc",
         "resourceVersion=-1",
         "resourceVersion=1.5",

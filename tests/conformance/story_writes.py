@@ -27,6 +27,8 @@ _BAD_SPECS: tuple[Any, ...] = (
     {"size": 1, "code": "A1"},
     {"size": 1, "since": "yesterday"},
     {"size": 1, "since": "2026-01-01T00:00:00Z"},
+    {"size": 1, "since": "2026-01-01T00:00:00.123456789+02:00"},
+    {"size": 1, "since": 5},
     {"size": 1, "port": 1.5},
     {"size": 1, "port": "http"},
     {"size": 1, "port": 80},

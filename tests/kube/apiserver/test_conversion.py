@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kube.apiserver.callers import CRDS, JSON_PATCH, MERGE, PARTIAL, TABLE, Api, Json
+from kube.apiserver.callers import CRDS, MERGE, PARTIAL, TABLE, Api, Json
 from kube.apiserver.webhook_server import WebhookServer, patch, register, running
 
 APPLY = "application/apply-patch+yaml"
@@ -87,33 +87,9 @@ async def hosts(api: Api, webhook: WebhookServer) -> Api:
     return api
 
 
-async def test_an_object_is_read_in_each_version(hosts: Api) -> None:
-    assert (await hosts.ok("GET", f"{V1}/a"))["spec"] == {"host": "x:1"}
-    obj = await hosts.ok("GET", f"{V2}/a")
-    assert (obj["apiVersion"], obj["spec"]) == ("example.com/v2", {"name": "x", "port": 1})
-
-
 async def test_the_kept_version_needs_no_webhook(hosts: Api, webhook: WebhookServer) -> None:
     await hosts.ok("GET", V1)
     assert webhook.reviews == []
-
-
-async def test_what_is_written_in_another_version_is_kept_in_the_first(hosts: Api) -> None:
-    made = await hosts.ok("POST", V2, host("v2", "b", name="y", port=2))
-    assert made["spec"] == {"name": "y", "port": 2}
-    made["spec"]["port"] = 3
-    await hosts.ok("PUT", f"{V2}/b", made)
-    assert (await hosts.ok("GET", f"{V1}/b"))["spec"] == {"host": "y:3"}
-
-
-@pytest.mark.parametrize(
-    ("media", "body"),
-    [(MERGE, {"spec": {"port": 9}}), (JSON_PATCH, [{"op": "replace", "path": "/spec/port", "value": 9}])],
-)
-async def test_a_patch_sees_the_version_that_it_is_for(hosts: Api, media: str, body: Any) -> None:
-    updated = await hosts.ok("PATCH", f"{V2}/a", body, content_type=media)
-    assert updated["spec"] == {"name": "x", "port": 9}
-    assert (await hosts.ok("GET", f"{V1}/a"))["spec"] == {"host": "x:9"}
 
 
 def _owned(obj: Json) -> dict[str, Any]:
@@ -184,11 +160,6 @@ async def test_each_version_is_checked_by_its_own_schema(hosts: Api) -> None:
     assert answer.message == 'Host.example.com "b" is invalid: spec.port: Required value'
 
 
-async def test_an_object_can_be_deleted_in_any_version(hosts: Api) -> None:
-    await hosts.ok("DELETE", f"{V2}/a")
-    assert (await hosts.call("GET", f"{V1}/a")).status == 404
-
-
 @pytest.mark.parametrize(
     ("answer", "text"),
     [
@@ -223,20 +194,6 @@ async def test_an_admission_webhook_sees_the_version_that_it_asks_for(
         {"name": "y", "port": 1},
     )
     assert (asked["kind"]["version"], asked["requestKind"]["version"]) == ("v2", "v1")
-
-
-async def test_a_version_is_applied_in_its_own_fields(hosts: Api) -> None:
-    applied = host("v2", "a", name="z", port=7)
-    target = f"{V2}/a?fieldManager=x&force=true"
-    updated = await hosts.ok("PATCH", target, applied, content_type=APPLY)
-    assert updated["spec"] == {"name": "z", "port": 7}
-    assert (await hosts.ok("GET", f"{V1}/a"))["spec"] == {"host": "z:7"}
-    [entry] = [item for item in updated["metadata"]["managedFields"] if item["operation"] == "Apply"]
-    assert entry["apiVersion"] == "example.com/v2"
-    made = await hosts.call(
-        "PATCH", f"{V2}/new?fieldManager=x", host("v2", "new", name="n", port=1), content_type=APPLY
-    )
-    assert made.status == 201
 
 
 async def test_objects_are_read_after_another_version_is_stored(hosts: Api, webhook: WebhookServer) -> None:

@@ -45,20 +45,6 @@ async def test_a_created_object_carries_what_the_server_decides(api: Api) -> Non
     assert await api.ok("GET", f"{CERTIFICATES}/web") == made
 
 
-async def test_what_a_client_may_not_set_is_ignored(api: Api) -> None:
-    meta = {
-        "uid": "mine",
-        "generation": 7,
-        "resourceVersion": "",
-        "deletionTimestamp": "2020-01-01T00:00:00Z",
-    }
-    made = await api.ok("POST", CERTIFICATES, {**certificate("web", **meta), "status": {"revision": 3}})
-    assert made["metadata"]["uid"] != "mine"
-    assert made["metadata"]["generation"] == 1
-    assert "deletionTimestamp" not in made["metadata"]
-    assert "status" not in made
-
-
 @pytest.mark.parametrize("revision", ["0", "x", "9" * 20, "9" * 5000])
 async def test_what_is_no_revision_counts_as_none(api: Api, revision: str) -> None:
     await api.config_map("a", resourceVersion=revision)
@@ -84,37 +70,6 @@ async def test_a_secret_keeps_string_data_as_data(api: Api) -> None:
 async def test_a_namespace_must_exist(api: Api) -> None:
     answer = await api.call("POST", "/api/v1/namespaces/nowhere/secrets", {"metadata": {"name": "a"}})
     assert (answer.status, answer.message) == (404, 'namespaces "nowhere" not found')
-
-
-@pytest.mark.parametrize(
-    ("body", "sentence"),
-    [
-        (
-            {**certificate("a"), "apiVersion": "v2"},
-            "the API version in the data (v2) does not match the expected API version (cert-manager.io/v1)",
-        ),
-        (
-            certificate("a", namespace="other"),
-            "the namespace of the provided object does not match the namespace sent on the request",
-        ),
-        (
-            {**certificate("a"), "metadata": []},
-            "metadata: expected an object, got a list",
-        ),
-        (
-            certificate("a", labels={"a": 1}),
-            "metadata.labels[...]: expected str, got int",
-        ),
-        ([], "the object provided is unrecognized (must be of type Certificate): couldn't get version/kind"),
-        ({"metadata": {"name": "a"}}, "Object 'Kind' is missing in '"),
-    ],
-)
-async def test_a_body_that_does_not_fit_the_path_is_a_bad_request(
-    api: Api, body: object, sentence: str
-) -> None:
-    answer = await api.call("POST", CERTIFICATES, body)
-    assert (answer.status, answer.json["reason"]) == (400, "BadRequest")
-    assert sentence in answer.message
 
 
 @pytest.mark.parametrize("body", [b"{", b"\xff", b'{"a":' * 3000, b"", b'{"metadata":"\\ud800"}'])
@@ -177,55 +132,6 @@ async def test_suspicious_names_are_accepted_with_a_warning(api: Api) -> None:
     change = {"metadata": {"labels": {"a": "b"}}}
     relabelled = await api.call("PATCH", f"{CERTIFICATES}/web", change, content_type=MERGE)
     assert (relabelled.status, relabelled.headers.get("warning")) == (200, None)
-
-
-async def test_unknown_fields_warn_unless_strict(api: Api) -> None:
-    body = certificate("a", colour="red")
-    body["spec"]["foo"] = 1
-    warned = await api.call("POST", CERTIFICATES, body)
-    assert warned.status == 201
-    assert '299 - "unknown field \\"spec.foo\\""' in warned.headers["warning"]
-    assert "metadata.colour" in warned.headers["warning"]
-    assert "foo" not in warned.json["spec"]
-    silent = await api.call(
-        "POST", f"{CERTIFICATES}?fieldValidation=Ignore&dryRun=All", certificate("b", x=1)
-    )
-    assert (silent.status, silent.headers.get("warning")) == (201, None)
-    strict = await api.call("POST", f"{CERTIFICATES}?fieldValidation=Strict", body)
-    assert strict.status == 400
-    assert strict.message == (
-        'Certificate in version "v1" cannot be handled as a Certificate: strict decoding error: '
-        'unknown field "metadata.colour", unknown field "spec.foo"'
-    )
-    assert (await api.call("POST", f"{CERTIFICATES}?fieldValidation=Perhaps", body)).status == 422
-
-
-async def test_duplicate_fields_warn_unless_strict(api: Api) -> None:
-    body = b'{"metadata":{"name":"a"},"data":{"x":"1","y":"2","x":"3"}}'
-    strict = await api.raw("POST", f"{CONFIG_MAPS}?fieldValidation=Strict", body)
-    assert strict.status == 400
-    assert b'duplicate field \\"data.x\\"' in strict.body
-    warned = await api.raw("POST", CONFIG_MAPS, body)
-    assert warned.status == 201
-    assert warned.headers["warning"] == '299 - "duplicate field \\"data.x\\""'
-
-
-async def test_a_custom_object_of_another_kind_is_invalid(api: Api) -> None:
-    answer = await api.call("POST", CERTIFICATES, {**certificate("a"), "kind": "Issuer"})
-    assert answer.status == 422
-    assert (
-        answer.message
-        == 'Issuer.cert-manager.io "a" is invalid: kind: Invalid value: "Issuer": must be Certificate'
-    )
-
-
-async def test_a_dry_run_answers_and_stores_nothing(api: Api) -> None:
-    before = api.store.revision
-    made = await api.ok("POST", f"{SECRETS}?dryRun=All", {"metadata": {"name": "a"}})
-    assert made["metadata"]["name"] == "a"
-    assert (await api.call("GET", f"{SECRETS}/a")).status == 404
-    assert api.store.revision == before
-    assert (await api.call("POST", f"{SECRETS}?dryRun=Some", {"metadata": {"name": "a"}})).status == 422
 
 
 async def test_a_generated_name_has_five_characters(api: Api) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from unittest.mock import AsyncMock
@@ -17,7 +16,6 @@ from certwright.kube.store.sqlite.store import open_sqlite
 from kube.apiserver.callers import (
     CERTIFICATES,
     CRDS,
-    MERGE,
     SECRETS,
     THING,
     THINGS,
@@ -34,74 +32,6 @@ def owned_by(*owners: Json, kind: str = "Certificate", group: str = "cert-manage
         {"apiVersion": group, "kind": kind, "name": o["metadata"]["name"], "uid": o["metadata"]["uid"]}
         for o in owners
     ]
-
-
-async def test_a_deleted_object_is_gone_and_the_answer_says_which(api: Api) -> None:
-    made = await api.certificate("web")
-    answer = await api.ok("DELETE", f"{CERTIFICATES}/web")
-    assert answer == {
-        "kind": "Status",
-        "apiVersion": "v1",
-        "metadata": {},
-        "status": "Success",
-        "details": {
-            "name": "web",
-            "group": "cert-manager.io",
-            "kind": "certificates",
-            "uid": made["metadata"]["uid"],
-        },
-    }
-    again = await api.call("DELETE", f"{CERTIFICATES}/web")
-    assert (again.status, again.message) == (404, 'certificates.cert-manager.io "web" not found')
-
-
-@pytest.mark.every_store
-async def test_a_finalizer_holds_the_object_until_it_is_taken_away(api: Api) -> None:
-    await api.certificate("web", finalizers=["test.dev/hold"])
-    api.clock.advance(timedelta(minutes=1))
-    marked = await api.ok("DELETE", f"{CERTIFICATES}/web")
-    assert marked["kind"] == "Certificate"
-    assert marked["metadata"]["deletionTimestamp"] == "2026-01-01T00:01:00Z"
-    assert marked["metadata"]["deletionGracePeriodSeconds"] == 0
-    assert marked["metadata"]["generation"] == 2
-    assert await api.ok("DELETE", f"{CERTIFICATES}/web") == marked
-    more = {"metadata": {"finalizers": ["test.dev/hold", "test.dev/more"]}}
-    refused = await api.call("PATCH", f"{CERTIFICATES}/web", more, content_type=MERGE)
-    assert refused.status == 422
-    assert "no new finalizers can be added if the object is being deleted" in refused.message
-    await api.merge(f"{CERTIFICATES}/web", {"metadata": {"finalizers": None}})
-    assert not await api.exists(f"{CERTIFICATES}/web")
-
-
-async def test_preconditions_guard_a_delete(api: Api) -> None:
-    made = await api.secret("a")
-    for wrong in ({"uid": "other"}, {"resourceVersion": "1"}):
-        answer = await api.call("DELETE", f"{SECRETS}/a", {"kind": "DeleteOptions", "preconditions": wrong})
-        assert answer.status == 409
-        assert "in the precondition" in answer.message
-    right = {"uid": made["metadata"]["uid"], "resourceVersion": made["metadata"]["resourceVersion"]}
-    await api.ok("DELETE", f"{SECRETS}/a", {"preconditions": right})
-
-
-async def test_delete_options_are_checked(api: Api) -> None:
-    await api.secret("a")
-    assert (await api.call("DELETE", f"{SECRETS}/a?propagationPolicy=Sideways")).status == 422
-    assert (await api.call("DELETE", f"{SECRETS}/a", {"kind": "Secret"})).status == 400
-    assert (await api.call("DELETE", f"{SECRETS}/a", {"gracePeriodSeconds": "x"})).status == 400
-    await api.ok("DELETE", f"{SECRETS}/a?dryRun=All")
-    assert await api.exists(f"{SECRETS}/a")
-    await api.ok("DELETE", f"{SECRETS}/a", {"gracePeriodSeconds": 0, "propagationPolicy": "Background"})
-    assert not await api.exists(f"{SECRETS}/a")
-
-
-@pytest.mark.every_store
-async def test_a_collection_is_deleted_by_selector(api: Api) -> None:
-    for number in range(5):
-        await api.secret(f"s{number}", labels={"even": "no" if number % 2 else "yes"})
-    deleted = await api.ok("DELETE", f"{SECRETS}?labelSelector=even%3Dyes")
-    assert deleted["kind"] == "SecretList"
-    assert len(deleted["items"]) == 3
-    assert [s["metadata"]["name"] for s in (await api.ok("GET", SECRETS))["items"]] == ["s1", "s3"]
 
 
 @pytest.mark.every_store

@@ -246,21 +246,6 @@ def test_the_protobuf_form_holds_numbers_flags_and_lists() -> None:
     assert 22 in read_message(read_message(properties["l"][23][0])[1][0])
 
 
-def test_an_unchanged_document_is_not_sent_again(api: OpenApi) -> None:
-    address = document(api, "/openapi/v3")["paths"]["api/v1"]["serverRelativeURL"]
-    path, _, query = address.partition("?")
-    first = answer(api, path, query=query)
-    assert first.headers["cache-control"] == "public, immutable"
-    again = answer(api, "/openapi/v3/api/v1", if_none_match=first.headers["etag"])
-    assert (again.status, again.body) == (304, b"")
-
-
-def test_an_address_that_is_out_of_date_leads_to_the_right_one(api: OpenApi) -> None:
-    moved = answer(api, "/openapi/v3/api/v1", query="hash=ABC")
-    address = document(api, "/openapi/v3")["paths"]["api/v1"]["serverRelativeURL"]
-    assert (moved.status, moved.body, moved.headers["location"]) == (301, b"", address)
-
-
 @pytest.mark.parametrize(
     "path", ["/openapi", "/openapi/v3/api/v2", "/openapi/v3/apis/none/v1", "/openapi/v4"]
 )

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from certwright.kube.util.http_messages import Identity
-from kube.apiserver.callers import CONFIG_MAPS, CRDS, MERGE, THING, THINGS, Answer, Api, rule_for, thing_crd
+from kube.apiserver.callers import CONFIG_MAPS, CRDS, THING, THINGS, Answer, Api, rule_for, thing_crd
 
 GROUP = "/apis/admissionregistration.k8s.io/v1"
 POLICIES = f"{GROUP}/validatingadmissionpolicies"
@@ -85,38 +84,6 @@ async def test_a_policy_without_a_binding_does_nothing(api: Api) -> None:
     assert (await write(api, 2)).status == 201
 
 
-async def test_updates_see_the_old_object_and_deletions_have_no_new_one(api: Api) -> None:
-    rules = {"resourceRules": [rule_for("configmaps", "UPDATE", "DELETE")]}
-    same = "object.data == oldObject.data"
-    keep = {"expression": f"request.operation == 'DELETE' ? oldObject.data.k0 != 'v' : {same}"}
-    await enforce(api, policy(matchConstraints=rules, validations=[keep]))
-    assert (await write(api, 1)).status == 201
-    assert (
-        await api.call("PATCH", f"{CONFIG_MAPS}/one", {"data": {"k0": "w"}}, content_type=MERGE)
-    ).status == 422
-    answer = await api.call("DELETE", f"{CONFIG_MAPS}/one")
-    assert answer.status == 422
-    assert answer.message.endswith(f"failed expression: {keep['expression']}")
-
-
-async def test_the_reason_and_the_message_are_the_policys(api: Api) -> None:
-    check = {
-        "expression": "false",
-        "message": "plain",
-        "messageExpression": "'no ' + object.metadata.name + ' for ' + request.userInfo.username",
-        "reason": "Forbidden",
-    }
-    await enforce(api, policy(validations=[check]))
-    answer = await write(api, 1)
-    assert (answer.status, answer.json["reason"]) == (403, "Forbidden")
-    assert answer.message.endswith("denied request: no one for kubernetes-admin")
-
-
-async def test_a_message_expression_that_fails_gives_the_message(api: Api) -> None:
-    await enforce(api, policy(validations=[{**SMALL, "messageExpression": "object.nothing.at.all"}]))
-    assert (await write(api, 2)).message.endswith("too many entries")
-
-
 async def test_warn_and_audit_let_it_pass(api: Api, caplog: pytest.LogCaptureFixture) -> None:
     await enforce(api, policy(), binding(validationActions=["Warn", "Audit"]))
     answer = await write(api, 2)
@@ -128,122 +95,9 @@ async def test_warn_and_audit_let_it_pass(api: Api, caplog: pytest.LogCaptureFix
     assert "configmaps one violates ValidatingAdmissionPolicy small" in caplog.text
 
 
-async def test_variables_may_use_those_before_them_and_are_evaluated_when_used(api: Api) -> None:
-    variables = [
-        {"name": "count", "expression": "size(object.data)"},
-        {"name": "limit", "expression": "variables.count > 100 ? 0 : 1"},
-        {"name": "broken", "expression": "object.none.of.this"},
-    ]
-    check = {"expression": "variables.count <= variables.limit"}
-    await enforce(api, policy(variables=variables, validations=[check]))
-    assert (await write(api, 1)).status == 201
-    assert (await write(api, 2, name="two")).status == 422
-
-
-async def test_an_expression_that_fails_denies_unless_the_policy_ignores_failures(api: Api) -> None:
-    variables = [{"name": "broken", "expression": "object.none.of.this"}]
-    check = {"expression": "variables.broken == 1"}
-    await enforce(api, policy(variables=variables, validations=[check]))
-    answer = await write(api, 1)
-    assert answer.status == 422
-    assert 'composited variable "broken" fails to evaluate: no such key: none' in answer.message
-    changed = {"spec": {"failurePolicy": "Ignore"}}
-    await api.merge(f"{POLICIES}/small", changed)
-    assert (await write(api, 1)).status == 201
-
-
-async def test_match_conditions_exclude_requests(api: Api) -> None:
-    conditions = [{"name": "not-system", "expression": "!object.metadata.name.startsWith('system-')"}]
-    await enforce(api, policy(matchConditions=conditions))
-    assert (await write(api, 2, name="system-one")).status == 201
-    assert (await write(api, 2)).status == 422
-
-
-async def test_the_namespace_and_the_authorizer_can_be_asked(api: Api) -> None:
-    checks = [
-        {"expression": "namespaceObject.metadata.labels['kubernetes.io/metadata.name'] == request.namespace"},
-        {
-            "expression": "authorizer.group('').resource('secrets').check('get').allowed()",
-            "message": "may not read Secrets",
-        },
-    ]
-    await enforce(api, policy(validations=checks))
-    assert (await write(api, 1)).status == 201
-    role = {
-        "metadata": {"name": "writer"},
-        "rules": [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["*"]}],
-    }
-    rbac = "/apis/rbac.authorization.k8s.io/v1"
-    await api.ok("POST", f"{rbac}/clusterroles", role)
-    bound = {
-        "metadata": {"name": "writer"},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "writer"},
-        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "jane"}],
-    }
-    await api.ok("POST", f"{rbac}/clusterrolebindings", bound)
-    api.user = Identity("jane")
-    answer = await write(api, 0, name="two")
-    assert answer.status == 422
-    assert answer.message.endswith("may not read Secrets")
-
-
-async def test_a_binding_narrows_a_policy(api: Api) -> None:
-    selector = {"namespaceSelector": {"matchLabels": {"strict": "yes"}}}
-    excluded = {"excludeResourceRules": [{**CONFIG_MAP_RULE, "resourceNames": ["big"]}]}
-    await enforce(api, policy(), binding(matchResources={**selector, **excluded}))
-    await api.ok("POST", NAMESPACES, {"metadata": {"name": "strict", "labels": {"strict": "yes"}}})
-    assert (await write(api, 2)).status == 201
-    strict = "/api/v1/namespaces/strict/configmaps"
-    assert (await write(api, 2, path=strict)).status == 422
-    assert (await write(api, 2, path=strict, name="big")).status == 201
-
-
-async def test_objects_are_selected_by_their_labels(api: Api) -> None:
-    match = {"resourceRules": [CONFIG_MAP_RULE], "objectSelector": {"matchLabels": {"checked": "yes"}}}
-    await enforce(api, policy(matchConstraints=match))
-    assert (await write(api, 2)).status == 201
-    assert (await write(api, 2, name="two", labels={"checked": "yes"})).status == 422
-
-
-PARAMS = {"apiVersion": "v1", "kind": "ConfigMap"}
-BY_PARAM = [
-    {"expression": "params == null || size(object.data) <= int(params.data.limit)", "message": "over"}
-]
-
-
 def limit(name: str, value: str, **metadata: Any) -> Json:
     """The parameter of a policy."""
     return {"metadata": {"name": name, **metadata}, "data": {"limit": value}}
-
-
-async def test_parameters_are_read_by_name(api: Api) -> None:
-    ref = {"name": "limit", "parameterNotFoundAction": "Deny"}
-    await api.ok("POST", CONFIG_MAPS, limit("limit", "1"))
-    await enforce(api, policy(paramKind=PARAMS, validations=BY_PARAM), binding(paramRef=ref))
-    assert (await write(api, 1)).status == 201
-    assert (await write(api, 2, name="two")).status == 422
-    await api.ok("DELETE", f"{CONFIG_MAPS}/limit")
-    answer = await write(api, 1, name="three")
-    assert answer.status == 422
-    assert "no params found for policy binding with `Deny` parameterNotFoundAction" in answer.message
-
-
-async def test_parameters_are_read_by_their_labels_and_each_counts(api: Api) -> None:
-    selector = {"matchLabels": {"limit": "yes"}}
-    ref = {"selector": selector, "namespace": "default", "parameterNotFoundAction": "Allow"}
-    await enforce(api, policy(paramKind=PARAMS, validations=BY_PARAM), binding(paramRef=ref))
-    assert (await write(api, 3)).status == 201
-    await api.ok("POST", CONFIG_MAPS, limit("a", "2", labels={"limit": "yes"}))
-    await api.ok("POST", CONFIG_MAPS, limit("b", "1", labels={"limit": "yes"}))
-    assert (await write(api, 2, name="two")).status == 422
-    assert (await write(api, 1, name="three")).status == 201
-
-
-async def test_a_kind_of_parameters_that_does_not_exist_denies(api: Api) -> None:
-    kind = {"apiVersion": "example.org/v1", "kind": "Limit"}
-    ref = {"name": "limit", "parameterNotFoundAction": "Allow"}
-    await enforce(api, policy(paramKind=kind, validations=BY_PARAM), binding(paramRef=ref))
-    assert "failed to find resource referenced by paramKind" in (await write(api, 1)).message
 
 
 async def test_policies_themselves_are_exempt(api: Api) -> None:

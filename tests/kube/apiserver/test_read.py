@@ -16,7 +16,6 @@ from kube.apiserver.callers import (
     CERTIFICATES,
     CONFIG_MAPS,
     CRDS,
-    PARTIAL,
     SECRETS,
     TABLE,
     THING,
@@ -36,34 +35,6 @@ def _token(*, rv: int = 5, start: str = "a") -> str:
     """A continue token."""
     text = msgspec.json.encode({"v": "meta.k8s.io/v1", "rv": rv, "start": start})
     return base64.urlsafe_b64encode(text).decode().rstrip("=")
-
-
-async def test_a_missing_object_is_not_found(api: Api) -> None:
-    answer = await api.call("GET", f"{CERTIFICATES}/web")
-    assert answer.status == 404
-    assert answer.json == {
-        "kind": "Status",
-        "apiVersion": "v1",
-        "metadata": {},
-        "status": "Failure",
-        "message": 'certificates.cert-manager.io "web" not found',
-        "reason": "NotFound",
-        "details": {"name": "web", "group": "cert-manager.io", "kind": "certificates"},
-        "code": 404,
-    }
-
-
-@pytest.mark.parametrize(
-    "path",
-    [
-        "/nothing",
-        "/apis/cert-manager.io/v2/certificates",
-        "/apis/cert-manager.io/v1/namespaces/default/clusterissuers",
-    ],
-)
-async def test_a_path_that_names_nothing_is_not_found(api: Api, path: str) -> None:
-    response = await api.raw("GET", path)
-    assert (response.status, response.body) == (404, b"404 page not found\n")
 
 
 @pytest.mark.parametrize(
@@ -117,79 +88,6 @@ async def test_lists_are_ordered_and_of_one_revision(api: Api) -> None:
 
 
 @pytest.mark.parametrize(
-    ("selector", "expected"),
-    [
-        ("app=web", ["a", "b"]),
-        ("app==web,tier=1", ["a"]),
-        ("app!=web", ["c", "d"]),
-        ("app in (web, db)", ["a", "b", "c"]),
-        ("app notin (web)", ["c", "d"]),
-        ("tier", ["a", "c"]),
-        ("!tier", ["b", "d"]),
-        ("tier>1", ["c"]),
-        ("tier<2", ["a"]),
-        ("app=", []),
-    ],
-)
-async def test_labels_select(api: Api, selector: str, expected: list[str]) -> None:
-    labels = {"a": {"app": "web", "tier": "1"}, "b": {"app": "web"}, "c": {"app": "db", "tier": "3"}, "d": {}}
-    for name, given in labels.items():
-        await api.secret(name, labels=given)
-    target = selector.replace("!", "%21").replace(" ", "%20").replace(",", "%2C")
-    assert names(await api.ok("GET", f"{SECRETS}?labelSelector={target}")) == expected
-
-
-_LABEL_RULE = (
-    "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must "
-    "start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used "
-    "for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
-)
-
-
-@pytest.mark.parametrize(
-    ("selector", "message"),
-    [
-        ("a b", "unable to parse requirement: found 'b', expected: in, notin, =, ==, !=, gt, lt"),
-        ("a===b", "unable to parse requirement: found '=', expected: identifier"),
-        ("a=)", "unable to parse requirement: found ')', expected: identifier"),
-        ("a in b", "unable to parse requirement: found 'b' expected: '('"),
-        ("a in (b", "unable to parse requirement: found '', expected: ',' or ')'"),
-        ("a in (b c)", "unable to parse requirement: found 'c', expected: ',' or ')'"),
-        ("a in (b,=)", "unable to parse requirement: found '=', expected: ',', or identifier"),
-        ("a in =", "unable to parse requirement: found '=' expected: '('"),
-        ("a in (=", "unable to parse requirement: found '=', expected: ',', ')' or identifier"),
-        ("a,", "found '', expected: identifier after ','"),
-        (",a", "found ',', expected: !, identifier, or 'end of string'"),
-        ("=x", "found '=', expected: !, identifier, or 'end of string'"),
-        ("!a=b", "found '=', expected: ',' or 'end of string'"),
-        ("a=b=c", "found '=', expected: ',' or 'end of string'"),
-        ("!", "unable to parse requirement: found '', expected: identifier"),
-        (
-            "a>b",
-            'unable to parse requirement: values[0]: Invalid value: "b": '
-            "for 'Gt', 'Lt' operators, the value must be an integer",
-        ),
-        ("a=-b", f'unable to parse requirement: values[0][a]: Invalid value: "-b": {_LABEL_RULE}'),
-        (
-            "a in (-c,-b)",
-            f'unable to parse requirement: [values[0][a]: Invalid value: "-b": {_LABEL_RULE}, '
-            f'values[1][a]: Invalid value: "-c": {_LABEL_RULE}]',
-        ),
-        (
-            "-a",
-            'unable to parse requirement: <nil>: Invalid value: "-a": name part must consist of alphanumeric '
-            "characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. "
-            "'MyName',  or 'my.name',  or '123-abc', regex used for validation is "
-            "'([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')",
-        ),
-    ],
-)
-async def test_a_label_selector_that_is_none(api: Api, selector: str, message: str) -> None:
-    answer = await api.call("GET", f"{SECRETS}?labelSelector={quote(selector)}")
-    assert (answer.status, answer.message) == (400, message)
-
-
-@pytest.mark.parametrize(
     ("path", "selector", "message"),
     [
         (CERTIFICATES, "a", "invalid selector: 'a'; can't understand 'a'"),
@@ -222,49 +120,6 @@ async def test_fields_select(api: Api) -> None:
     assert await selected(SECRETS, "type=test.dev/x") == ["b"]
     answer = await api.call("GET", f"{SECRETS}?fieldSelector=data%3Dx")
     assert (answer.status, answer.message) == (400, "field label not supported: data")
-
-
-async def test_selectable_fields_of_a_definition_select(api: Api) -> None:
-    await api.ok("POST", CRDS, thing_crd())
-    for owner in ("eve", "bob"):
-        await api.ok(
-            "POST", THINGS, {**THING, "metadata": {"name": owner}, "spec": {"size": 1, "owner": owner}}
-        )
-    assert names(await api.ok("GET", f"{THINGS}?fieldSelector=spec.owner%3Deve")) == ["eve"]
-    assert (await api.call("GET", f"{THINGS}?fieldSelector=spec.size%3D1")).status == 400
-
-
-@pytest.mark.every_store
-async def test_pages_are_of_one_revision(api: Api) -> None:
-    for name in "abcde":
-        await api.secret(name)
-    first = await api.ok("GET", f"{SECRETS}?limit=2")
-    assert (names(first), first["metadata"]["remainingItemCount"]) == (["a", "b"], 3)
-    await api.ok("DELETE", f"{SECRETS}/c")
-    await api.secret("bb")
-    second = await api.ok("GET", f"{SECRETS}?limit=2&continue={first['metadata']['continue']}")
-    assert names(second) == ["c", "d"]
-    assert second["metadata"]["resourceVersion"] == first["metadata"]["resourceVersion"]
-    assert second["metadata"]["remainingItemCount"] == 1
-    last = await api.ok("GET", f"{SECRETS}?limit=2&continue={second['metadata']['continue']}")
-    assert names(last) == ["e"]
-    assert "continue" not in last["metadata"]
-
-
-@pytest.mark.every_store
-async def test_pages_of_a_selection_are_full(api: Api) -> None:
-    for number in range(20):
-        await api.secret(f"s{number:02}", labels={"third": "yes" if number % 3 == 0 else "no"})
-    listed: list[str] = []
-    token = ""
-    while True:
-        page = await api.ok("GET", f"{SECRETS}?limit=2&labelSelector=third%3Dyes&continue={token}")
-        listed += names(page)
-        token = page["metadata"].get("continue", "")
-        assert len(page["items"]) == 2 or not token
-        if not token:
-            break
-    assert listed == [f"s{number:02}" for number in range(0, 20, 3)]
 
 
 async def test_an_old_page_says_so_and_how_to_go_on(start_api: StartApi) -> None:
@@ -352,16 +207,6 @@ async def test_parameters_that_cannot_be_read(api: Api, query: str, message: str
     assert (answer.status, answer.json["reason"], answer.message) == (400, "BadRequest", message)
 
 
-async def test_all_that_is_wrong_with_a_list_is_told_at_once(api: Api) -> None:
-    answer = await api.call("GET", f"{SECRETS}?sendInitialEvents=true&resourceVersionMatch=Foo")
-    assert answer.message == (
-        'ListOptions.meta.k8s.io "" is invalid: [resourceVersionMatch: Forbidden: resourceVersionMatch is '
-        'forbidden unless resourceVersion is provided, resourceVersionMatch: Unsupported value: "Foo": '
-        'supported values: "Exact", "NotOlderThan", "", sendInitialEvents: Forbidden: sendInitialEvents is '
-        "forbidden for list]"
-    )
-
-
 async def test_an_unreadable_revision_is_a_server_error_as_in_kubernetes(api: Api) -> None:
     await api.secret("a")
     for target in (f"{SECRETS}/a?resourceVersion=x", f"{SECRETS}?watch=1&resourceVersion=x"):
@@ -442,14 +287,6 @@ async def test_a_table_that_is_to_include_what_nobody_knows(api: Api) -> None:
         )
 
 
-async def test_a_list_as_it_was(api: Api) -> None:
-    await api.secret("a")
-    then = api.store.revision
-    await api.secret("b")
-    listing = await api.ok("GET", f"{SECRETS}?resourceVersion={then}&resourceVersionMatch=Exact")
-    assert (names(listing), listing["metadata"]["resourceVersion"]) == (["a"], str(then))
-
-
 @pytest.mark.every_store
 async def test_a_revision_that_is_not_reached(api: Api) -> None:
     await api.secret("a")
@@ -485,51 +322,6 @@ async def test_a_list_with_a_limit_ends_early_where_objects_are_large_and_contin
         assert len(msgspec.json.encode(page)) < 1_300_000
         assert page["metadata"].get("remainingItemCount", 0) == 25 - len(listed)
     assert (listed, pages) == ([f"c{number:02}" for number in range(25)], 3)
-
-
-async def test_a_table_has_the_printer_columns(api: Api) -> None:
-    await api.certificate("web")
-    for target in (CERTIFICATES, f"{CERTIFICATES}/web"):
-        table = await api.ok("GET", target, accept=f"{TABLE},application/json")
-        assert (table["kind"], table["apiVersion"]) == ("Table", "meta.k8s.io/v1")
-        columns = [column["name"] for column in table["columnDefinitions"]]
-        assert columns[:3] == ["Name", "Ready", "Secret"]
-        (row,) = table["rows"]
-        assert row["cells"][0] == "web"
-        assert row["object"]["kind"] == "PartialObjectMetadata"
-    full_table = await api.ok("GET", f"{CERTIFICATES}?includeObject=Object", accept=TABLE)
-    assert full_table["rows"][0]["object"]["kind"] == "Certificate"
-
-
-async def test_metadata_only(api: Api) -> None:
-    await api.secret("a", labels={"x": "y"})
-    obj = await api.ok("GET", f"{SECRETS}/a", accept=PARTIAL)
-    assert (obj["kind"], obj["apiVersion"]) == ("PartialObjectMetadata", "meta.k8s.io/v1")
-    assert set(obj) == {"kind", "apiVersion", "metadata"}
-    many = await api.ok("GET", SECRETS, accept=PARTIAL.replace("Metadata", "MetadataList", 1))
-    assert many["kind"] == "PartialObjectMetadataList"
-    assert many["items"] == [obj]
-
-
-@pytest.mark.parametrize(
-    ("accept", "status"),
-    [
-        ("", 200),
-        ("*/*", 200),
-        ("application/json, */*", 200),
-        ("application/vnd.kubernetes.protobuf,application/json", 200),
-        ("application/vnd.kubernetes.protobuf", 200),
-        ("application/yaml", 200),
-        ("application/json;as=Table;v=v9;g=meta.k8s.io", 406),
-        ("application/json;q=0", 200),
-        ("text/html;q=0.9, application/json;q=0.8", 200),
-    ],
-)
-async def test_representations(api: Api, accept: str, status: int) -> None:
-    answer = await api.call("GET", SECRETS, accept=accept)
-    assert answer.status == status
-    if status == 406:
-        assert answer.message.startswith("only the following media types are accepted: application/json")
 
 
 async def test_an_unforeseen_failure_tells_the_log_only(
@@ -571,14 +363,6 @@ async def test_long_tables_are_streamed_whole(api: Api, include: str) -> None:
     assert [row["cells"][0] for row in table["rows"]] == names
     assert table["columnDefinitions"][0]["name"] == "Name"
     assert table["metadata"] == {"resourceVersion": str(api.store.revision)}
-
-
-async def test_an_empty_list_of_metadata(api: Api) -> None:
-    accept = PARTIAL.replace("Metadata", "MetadataList", 1)
-    listing = await api.ok("GET", f"{SECRETS}?labelSelector=nobody", accept=accept)
-    assert (listing["kind"], listing["items"]) == ("PartialObjectMetadataList", None)
-    full = await api.ok("GET", f"{SECRETS}?labelSelector=nobody")
-    assert full["items"] == []
 
 
 async def test_a_limit_does_not_count_for_a_list_of_any_revision(api: Api) -> None:

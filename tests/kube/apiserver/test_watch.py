@@ -7,7 +7,6 @@ import asyncio
 import pytest
 
 from certwright.kube.apiserver.model.backend import CHUNK
-from certwright.kube.store.memory import MemoryStore
 from certwright.kube.util.http_messages import PushStream, Response, close_stream
 from kube.apiserver.callers import (
     CERTIFICATES,
@@ -43,41 +42,6 @@ async def test_a_watch_tells_what_happens_after_its_revision(api: Api) -> None:
     assert await watch.names(1) == [("ADDED", "b")]
 
 
-async def test_a_watch_resumes_without_gap(api: Api) -> None:
-    start = api.store.revision
-    made = [await api.secret(name) for name in "abc"]
-    watch = await api.watch(f"{SECRETS}?resourceVersion={made[0]['metadata']['resourceVersion']}")
-    assert await watch.names(2) == [("ADDED", "b"), ("ADDED", "c")]
-    all_of_them = await api.watch(f"{SECRETS}?resourceVersion={start}")
-    assert [name for _, name in await all_of_them.names(3)] == ["a", "b", "c"]
-
-
-@pytest.mark.parametrize("query", ["", "resourceVersion=0"])
-@pytest.mark.every_store
-async def test_without_revision_what_is_there_comes_first(api: Api, query: str) -> None:
-    await api.secret("a")
-    await api.secret("b")
-    watch = await api.watch(f"{SECRETS}?{query}")
-    await api.secret("c")
-    assert await watch.names(3) == [("ADDED", "a"), ("ADDED", "b"), ("ADDED", "c")]
-
-
-@pytest.mark.every_store
-async def test_initial_events_end_with_a_bookmark(api: Api) -> None:
-    await api.certificate("a")
-    watch = await api.watch(f"{CERTIFICATES}?{INITIAL}")
-    assert await watch.names(1) == [("ADDED", "a")]
-    mark = await watch.next()
-    assert mark["type"] == "BOOKMARK"
-    assert mark["object"]["kind"] == "Certificate"
-    assert mark["object"]["metadata"] == {
-        "resourceVersion": str(api.store.revision),
-        "annotations": {"k8s.io/initial-events-end": "true"},
-    }
-    await api.certificate("b")
-    assert await watch.names(1) == [("ADDED", "b")]
-
-
 async def test_initial_events_of_many_objects(api: Api) -> None:
     for number in range(CHUNK + 5):
         await api.config_map(f"c{number:04}")
@@ -85,36 +49,6 @@ async def test_initial_events_of_many_objects(api: Api) -> None:
     await api.config_map("later")
     seen = [name for _, name in await watch.names(CHUNK + 7)]
     assert seen == [*(f"c{number:04}" for number in range(CHUNK + 5)), "", "later"]
-
-
-@pytest.mark.parametrize(
-    "query",
-    [
-        "sendInitialEvents=true",
-        "resourceVersionMatch=NotOlderThan",
-        "sendInitialEvents=true&resourceVersionMatch=Exact",
-        "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&continue=x",
-    ],
-)
-async def test_parameters_that_do_not_go_together(api: Api, query: str) -> None:
-    assert (await api.call("GET", f"{SECRETS}?watch=1&{query}")).status == 422
-
-
-async def test_an_object_that_no_longer_matches_is_deleted_for_its_watcher(api: Api) -> None:
-    watch = await api.watch(f"{SECRETS}?labelSelector=app%3Dweb&resourceVersion={api.store.revision}")
-    await api.secret("a")
-    await api.merge(f"{SECRETS}/a", {"metadata": {"labels": {"app": "web"}}})
-    await api.merge(f"{SECRETS}/a", {"data": {"more": "eA=="}})
-    out = await api.merge(f"{SECRETS}/a", {"metadata": {"labels": {"app": "db"}}})
-    await api.ok("DELETE", f"{SECRETS}/a")
-    await api.secret("b", labels={"app": "web"})
-    assert await watch.names(2) == [("ADDED", "a"), ("MODIFIED", "a")]
-    gone = await watch.next()
-    assert gone["type"] == "DELETED"
-    assert gone["object"]["metadata"]["resourceVersion"] == out["metadata"]["resourceVersion"]
-    assert gone["object"]["metadata"]["labels"] == {"app": "web"}
-    await api.ok("DELETE", f"{SECRETS}/b")
-    assert await watch.names(2) == [("ADDED", "b"), ("DELETED", "b")]
 
 
 async def test_one_object_is_watched_by_name(api: Api) -> None:
@@ -126,29 +60,6 @@ async def test_one_object_is_watched_by_name(api: Api) -> None:
     await api.ok("DELETE", f"{SECRETS}/b")
     for watch in (by_field, by_path):
         assert await watch.names(2) == [("ADDED", "b"), ("DELETED", "b")]
-
-
-async def test_events_come_as_tables_and_as_metadata(api: Api) -> None:
-    tables = await api.watch(f"{CERTIFICATES}?resourceVersion={api.store.revision}", accept=TABLE)
-    partial = await api.watch(f"{CERTIFICATES}?resourceVersion={api.store.revision}", accept=PARTIAL)
-    for name in "ab":
-        await api.certificate(name)
-    first, second = (await tables.next())["object"], (await tables.next())["object"]
-    assert first["columnDefinitions"][0]["name"] == "Name"
-    assert not second.get("columnDefinitions")
-    assert [row["cells"][0] for row in (*first["rows"], *second["rows"])] == ["a", "b"]
-    event = await partial.next()
-    assert set(event["object"]) == {"kind", "apiVersion", "metadata"}
-
-
-async def test_too_old_a_revision_is_gone(start_api: StartApi) -> None:
-    api = await start_api(store=MemoryStore(window_bytes=2000))
-    for number in range(20):
-        await api.secret(f"s{number}")
-    watch = await api.watch(f"{SECRETS}?resourceVersion=1")
-    (event,) = await watch.rest()
-    assert (event["type"], event["object"]["reason"], event["object"]["code"]) == ("ERROR", "Expired", 410)
-    assert event["object"]["message"].startswith("too old resource version: 1 (")
 
 
 async def test_a_revision_that_lies_ahead_is_waited_for(start_api: StartApi) -> None:
@@ -192,23 +103,6 @@ async def test_paths_that_begin_with_watch(api: Api) -> None:
     assert (await api.ok("GET", f"{SECRETS}/a"))["metadata"]["name"] == "a"
 
 
-@pytest.mark.parametrize("include", ["", "None", "Metadata", "Object"])
-async def test_a_bookmark_as_a_table_has_a_row(api: Api, include: str) -> None:
-    watch = await api.watch(f"{CERTIFICATES}?{INITIAL}&includeObject={include}", accept=TABLE)
-    mark = (await watch.next())["object"]
-    revision = str(api.store.revision)
-    assert (mark["kind"], mark["metadata"]) == ("Table", {"resourceVersion": revision})
-    (row,) = mark["rows"]
-    assert row["object"]["kind"] == ("Certificate" if include == "Object" else "PartialObjectMetadata")
-    assert row["object"]["metadata"] == {
-        "resourceVersion": revision,
-        "annotations": {"k8s.io/initial-events-end": "true"},
-    }
-    assert len(row["cells"]) == len(mark["columnDefinitions"])
-    await api.certificate("a")
-    assert (await watch.next())["object"]["columnDefinitions"] is None
-
-
 async def test_every_kind_has_bookmarks_as_tables(api: Api) -> None:
     """A bookmark is an object with nothing in it, which no cell may stumble over."""
     resources = [
@@ -249,12 +143,6 @@ async def test_bookmarks_come_also_when_nothing_happens(start_api: StartApi) -> 
     watch = await api.watch(f"{SECRETS}?allowWatchBookmarks=true&resourceVersion={api.store.revision}")
     marks = [await watch.next() for _ in range(3)]
     assert [mark["type"] for mark in marks] == ["BOOKMARK"] * 3
-
-
-async def test_a_watch_ends_at_its_time_with_a_bookmark(api: Api) -> None:
-    watch = await api.watch(f"{SECRETS}?timeoutSeconds=1&allowWatchBookmarks=true&resourceVersion=5")
-    await api.secret("a")
-    assert [event["type"] for event in await watch.rest()] == ["ADDED", "BOOKMARK"]
 
 
 async def test_closing_the_server_ends_its_watches(api: Api) -> None:
