@@ -7,14 +7,14 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 import yaml
 
+from certwright.diagnosis import related
 from certwright.kube.util.http_messages import Identity
 from certwright.resources.table import CERTIFICATES, ISSUERS
 from controllers.scene import make_ca_issuer, make_certificate, make_issuer
-from support.visitor import visitor
+from support.visitor import post, visitor
 from support.world import World, make_world
 
 PAGE = (Path(__file__).parents[2] / "docs" / "dashboard.md").read_text()
@@ -30,7 +30,7 @@ async def world() -> AsyncIterator[World]:
 
 async def _fill(world: World) -> None:
     for namespace in ("shop", "bank"):
-        await _create(world, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
+        await world.client.create(related.NAMESPACES, {"metadata": {"name": namespace}})
         await world.create(ISSUERS, make_issuer("root", namespace=namespace))
     await world.create(CERTIFICATES, make_certificate("web", "root", namespace="shop"))
     await world.create(CERTIFICATES, make_certificate("vault", "root", namespace="bank"))
@@ -45,13 +45,7 @@ async def _fill(world: World) -> None:
 
 async def _create(world: World, obj: dict[str, Any]) -> None:
     where = f"/namespaces/{obj['metadata']['namespace']}" if "namespace" in obj["metadata"] else ""
-    group = "api/v1" if obj["apiVersion"] == "v1" else f"apis/{obj['apiVersion']}"
-    await world.client.raw(
-        "POST",
-        f"/{group}{where}/{obj['kind'].lower()}s",
-        body=msgspec.json.encode(obj),
-        headers={"content-type": "application/json"},
-    )
+    await post(world, f"/apis/{obj['apiVersion']}{where}/{obj['kind'].lower()}s", obj)
 
 
 async def test_the_roles_show_what_the_page_says(world: World) -> None:
@@ -62,7 +56,7 @@ async def test_the_roles_show_what_the_page_says(world: World) -> None:
     }
     for name, (seen, has_events, may_renew) in rows.items():
         user = await visitor(world, Identity(name, groups=("system:authenticated",)))
-        facts = msgspec.json.decode((await user.get("/ui/status.json")).html)
+        facts = await user.facts()
         found = {f"{each['namespace']}/{each['name']}" for each in facts["certificates"]}
         assert {each for each in found if each in ("shop/web", "bank/vault")} == set(seen), name
         page = await user.get("/ui/certificates/shop/web")
@@ -89,7 +83,7 @@ def _keys(value: Any, path: str = "") -> Iterator[str]:
 
 
 async def test_every_key_of_status_json_is_in_the_table_and_the_other_way_round(world: World) -> None:
-    facts = msgspec.json.decode((await (await visitor(world)).get("/ui/status.json")).html)
+    facts = await (await visitor(world)).facts()
     served = {re.sub(r"^(incidents\[\]|nextRenewal)\..*", r"\1", key) for key in _keys(facts)}
     rows = PAGE.partition("## status.json")[2].partition("\n## ")[0]
     documented = {

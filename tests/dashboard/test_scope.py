@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
-
 from certwright.dashboard.index import scope_of
 from certwright.kube.api.errors import Forbidden
 from certwright.kube.client.rest import Client
 from certwright.kube.client.transport import LocalTransport
 from certwright.kube.util.http_messages import Identity
 from certwright.resources import plain_kinds
+from support.visitor import post
 from support.world import World, make_world
 
 Json = dict[str, Any]
@@ -51,18 +50,13 @@ USERS: dict[str, dict[str, list[Json]]] = {
 """Users by what they may do: rules by namespace; `*`: in all of them."""
 
 
-async def _send(world: World, path: str, content: Json) -> None:
-    body, headers = msgspec.json.encode(content), {"content-type": "application/json"}
-    await world.client.raw("POST", path, body=body, headers=headers)
-
-
 async def _fill(world: World, namespace: str) -> None:
     spec: dict[str, Json] = {
         "certificates": {"secretName": "s", "dnsNames": ["a.example.com"], "issuerRef": {"name": "a"}},
         "issuers": {"selfSigned": {}},
         "deliveries": {"root": "web", "path": "a", "certificateRef": {"name": "a"}},
     }
-    await _send(world, "/api/v1/namespaces", {"metadata": {"name": namespace}})
+    await post(world, "/api/v1/namespaces", {"metadata": {"name": namespace}})
     for kind in KINDS:
         for name in NAMES:
             metadata = {"name": name, "namespace": namespace}
@@ -72,7 +66,7 @@ async def _fill(world: World, namespace: str) -> None:
 async def _grant(world: World, name: str, place: str, rules: list[Json], user: str, **role: Any) -> None:
     where = RBAC if place == "*" else f"{RBAC}/namespaces/{place}"
     kind, plural = ("ClusterRole", "clusterrole") if place == "*" else ("Role", "role")
-    await _send(world, f"{where}/{plural}s", {"metadata": {"name": name}, "rules": rules, **role})
+    await post(world, f"{where}/{plural}s", {"metadata": {"name": name}, "rules": rules, **role})
     await _bind(world, name, where, kind, user)
 
 
@@ -81,7 +75,7 @@ async def _bind(world: World, name: str, where: str, kind: str, user: str) -> No
     subject = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}
     plural = "rolebindings" if "/namespaces/" in where else "clusterrolebindings"
     body = {"metadata": {"name": name}, "roleRef": reference, "subjects": [subject]}
-    await _send(world, f"{where}/{plural}", body)
+    await post(world, f"{where}/{plural}", body)
 
 
 def _client(world: World, user: str, *groups: str) -> Client:
@@ -121,12 +115,12 @@ async def test_users_see_what_the_api_answers() -> None:
             for place, rules in places.items():
                 await _grant(world, f"u{number}", place, rules, user)
         # A ClusterRole within a namespace, and one that is aggregated from others.
-        await _send(world, f"{RBAC}/clusterroles", {"metadata": {"name": "lists"}, "rules": [rule("list")]})
+        await post(world, f"{RBAC}/clusterroles", {"metadata": {"name": "lists"}, "rules": [rule("list")]})
         await _bind(world, "lists", f"{RBAC}/namespaces/news", "ClusterRole", "has a ClusterRole")
         labels = {"matchLabels": {"part": "yes"}}
         await _grant(world, "sum", "*", [], "has a sum", aggregationRule={"clusterRoleSelectors": [labels]})
         part = {"metadata": {"name": "part", "labels": {"part": "yes"}}, "rules": [rule("list", "issuers")]}
-        await _send(world, f"{RBAC}/clusterroles", part)
+        await post(world, f"{RBAC}/clusterroles", part)
         await world.settle()
         clients = {user: _client(world, user) for user in (*USERS, "has a ClusterRole", "has a sum")}
         clients["is an administrator"] = _client(world, "root", "system:masters")

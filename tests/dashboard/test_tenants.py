@@ -153,9 +153,10 @@ async def test_a_right_to_certificates_and_one_more_kind_shows_no_other_kind(
     facts = await user.facts()
     states = {each["name"]: each["state"] for each in facts["certificates"]}
     known = kind == "issuers"
+    assert [each["name"] for each in facts["incidents"]] == known * ["broken"]
     assert states == {
         "web": "ready",
         "waits": "issuer down" if known else "waiting",
         "orphan": "no issuer" if known else "waiting",
     }
-    assert len(facts["incidents"]) == known
+    assert [each["name"] for each in facts["attention"]] == ["orphan", *(not known) * ["waits"]]
