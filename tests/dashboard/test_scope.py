@@ -10,10 +10,11 @@ from certwright.kube.client.rest import Client
 from certwright.kube.client.transport import LocalTransport
 from certwright.kube.util.http_messages import Identity
 from certwright.resources import plain_kinds
-from support.visitor import post
+from support.visitor import grant, patch, post
 from support.world import World, make_world
 
 Json = dict[str, Any]
+Rule = tuple[str, str, str, str]
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 NAMESPACES = ("shop", "bank", "news")
 NAMES = ("a", "b")
@@ -22,13 +23,12 @@ KINDS = (plain_kinds.CERTIFICATES, plain_kinds.ISSUERS, plain_kinds.DELIVERIES)
 
 def rule(
     verbs: str, resources: str = "certificates", group: str = "cert-manager.io", names: str = ""
-) -> Json:
-    """A rule; lists are separated by spaces."""
-    found = {"apiGroups": [group], "resources": resources.split(), "verbs": verbs.split()}
-    return found | ({"resourceNames": names.split()} if names else {})
+) -> Rule:
+    """A rule, as `grant` takes them."""
+    return verbs, group, resources, names
 
 
-USERS: dict[str, dict[str, list[Json]]] = {
+USERS: dict[str, dict[str, list[Rule]]] = {
     "may do nothing": {},
     "may list all": {"*": [rule("list")]},
     "may do all": {"*": [rule("*", "*", "*")]},
@@ -61,21 +61,6 @@ async def _fill(world: World, namespace: str) -> None:
         for name in NAMES:
             metadata = {"name": name, "namespace": namespace}
             await world.client.create(kind, {"metadata": metadata, "spec": spec[kind.plural]})
-
-
-async def _grant(world: World, name: str, place: str, rules: list[Json], user: str, **role: Any) -> None:
-    where = RBAC if place == "*" else f"{RBAC}/namespaces/{place}"
-    kind, plural = ("ClusterRole", "clusterrole") if place == "*" else ("Role", "role")
-    await post(world, f"{where}/{plural}s", {"metadata": {"name": name}, "rules": rules, **role})
-    await _bind(world, name, where, kind, user)
-
-
-async def _bind(world: World, name: str, where: str, kind: str, user: str) -> None:
-    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name}
-    subject = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}
-    plural = "rolebindings" if "/namespaces/" in where else "clusterrolebindings"
-    body = {"metadata": {"name": name}, "roleRef": reference, "subjects": [subject]}
-    await post(world, f"{where}/{plural}", body)
 
 
 def _client(world: World, user: str, *groups: str) -> Client:
@@ -111,16 +96,20 @@ async def test_users_see_what_the_api_answers() -> None:
     async with make_world(controllers=False) as world:
         for namespace in NAMESPACES:
             await _fill(world, namespace)
-        for number, (user, places) in enumerate(USERS.items()):
+        for user, places in USERS.items():
             for place, rules in places.items():
-                await _grant(world, f"u{number}", place, rules, user)
+                await grant(world, user, *rules, namespace="" if place == "*" else place)
         # A ClusterRole within a namespace, and one that is aggregated from others.
-        await post(world, f"{RBAC}/clusterroles", {"metadata": {"name": "lists"}, "rules": [rule("list")]})
-        await _bind(world, "lists", f"{RBAC}/namespaces/news", "ClusterRole", "has a ClusterRole")
-        labels = {"matchLabels": {"part": "yes"}}
-        await _grant(world, "sum", "*", [], "has a sum", aggregationRule={"clusterRoleSelectors": [labels]})
-        part = {"metadata": {"name": "part", "labels": {"part": "yes"}}, "rules": [rule("list", "issuers")]}
-        await post(world, f"{RBAC}/clusterroles", part)
+        await grant(world, "lists", rule("list"))
+        role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "lists-all"}
+        subject = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "has a ClusterRole"}
+        binding = {"metadata": {"name": "lists"}, "roleRef": role, "subjects": [subject]}
+        await post(world, f"{RBAC}/namespaces/news/rolebindings", binding)
+        await grant(world, "has a sum")
+        sums = {"aggregationRule": {"clusterRoleSelectors": [{"matchLabels": {"part": "yes"}}]}}
+        await patch(world, f"{RBAC}/clusterroles/has%20a%20sum-all", sums)
+        await grant(world, "part", rule("list", "issuers"))
+        await patch(world, f"{RBAC}/clusterroles/part-all", {"metadata": {"labels": {"part": "yes"}}})
         await world.settle()
         clients = {user: _client(world, user) for user in (*USERS, "has a ClusterRole", "has a sum")}
         clients["is an administrator"] = _client(world, "root", "system:masters")
@@ -132,5 +121,5 @@ async def test_users_see_what_the_api_answers() -> None:
         assert len(seen["has a sum", "issuers"]) == len(seen["is an administrator", "deliveries"]) == 6
         assert seen["has a ClusterRole", "certificates"] == {("news", "a"), ("news", "b")}
         # Who may only `get`, without names, may not know which there are.
-        await _grant(world, "get", "shop", [rule("get")], "may get what is guessed")
+        await grant(world, "may get what is guessed", rule("get"), namespace="shop")
         assert not await _shown(_client(world, "may get what is guessed"), plain_kinds.CERTIFICATES)
