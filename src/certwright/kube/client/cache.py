@@ -95,7 +95,7 @@ class Cache(Generic[T]):
         return self._objects.note(key)
 
     def tombstone_revision(self, key: ObjectKey) -> int:
-        """The revision of a recent deletion of that name, from its tombstone; 0 if it has none."""
+        """The revision of a recent deletion of that name, from its tombstone; 0 without a tombstone."""
         return self._tombstones.get(key, 0)
 
     def values(self) -> Iterator[T]:
@@ -127,9 +127,9 @@ class Cache(Generic[T]):
         return value in self._indexes[index]
 
     def accepts(self, obj: T, key: ObjectKey | None = None) -> bool:
-        """Whether `upsert` would change anything: the object is newer than the cached one, or than its
-        tombstone. One whose resourceVersion is not a number is always accepted. `key` is that of the
-        object."""
+        """Whether `upsert` would change anything: the object is newer than the cached object, or than its
+        tombstone. An object whose resourceVersion is not a number is always accepted. `key`: the object's
+        key."""
         revision = revision_of(obj)
         key = key or key_of(obj)
         cached = self._objects.revision(key)
@@ -138,15 +138,15 @@ class Cache(Generic[T]):
         return not revision or revision > cached
 
     def upsert(self, obj: T) -> T | None:
-        """Store the object and return the one it replaced. One that is not `accepts`ed is ignored, and the
-        cached one is returned."""
+        """Store the object and return its predecessor. An object that is not `accepts`ed is ignored, and the
+        cached object is returned."""
         if not self.accepts(obj):
             return self._objects.get(key_of(obj))
         return self.overwrite(obj)
 
     def overwrite(self, obj: T, key: ObjectKey | None = None) -> T | None:
-        """Store the object, newer or not, and return the one it replaced: for a server whose history has gone
-        back (restored from a backup). `key` is that of the object, and is stored with it."""
+        """Store the object, newer or not, and return its predecessor: for a server whose history has gone
+        back (restored from a backup). `key`: the object's key, which is stored with it."""
         key = key or key_of(obj)
         old = self._objects.get(key)
         if self._indexers:
@@ -158,7 +158,7 @@ class Cache(Generic[T]):
 
     def remove(self, key: ObjectKey, revision: int) -> T | None:
         """Remove the object that was deleted at `revision` (0: unknown) and return it; None on a cache miss,
-        or when it is newer than that: deleted and created again."""
+        or if the cached object is newer: deleted and created again."""
         if revision and (self._objects.revision(key) or 0) > revision:
             return None
         if revision:

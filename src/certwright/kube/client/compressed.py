@@ -1,11 +1,11 @@
 """Compressed storage of the objects of one kind: idle objects are packed.
 
-A decoded object takes some kilobytes, packed it takes some hundred bytes; thousands of objects are idle for
-months between two reads. So only the most recently written or read ones are kept decoded.
+A decoded object takes some kilobytes, a packed object some hundred bytes, and thousands of objects are idle
+for months between two reads. So only the most recently written or read objects are kept decoded.
 
-The others are compressed by Zstandard with a dictionary trained on some of them: it has what most of them
-share (field names, labels, CA certificates); the rest of each is little more than its UIDs, keys and
-signatures.
+The others are compressed by Zstandard with a dictionary trained on some of them. The dictionary contains what
+most of them share (field names, labels, CA certificates); the rest of an object is little more than its UIDs,
+keys and signatures.
 
 Source: RFC 8878 (Zstandard), §5 (dictionaries); zstd's manual, `ZDICT_trainFromBuffer`.
 """
@@ -41,10 +41,10 @@ _NOTE = 8
 
 
 class Packing(msgspec.Struct, Generic[T], frozen=True):
-    """Conversion of an object to bytes and back to an equal object; the bytes of different ones should have
-    as much as possible in common. `note` returns a number (0 to 2**64 - 1) that is read more often than the
-    object, and is stored beside it. Objects for which `is_sample` returns False are kept out of the
-    compression dictionary, which outlives them."""
+    """Conversion of an object to bytes and back to an equal object. The bytes of different objects should
+    have much in common. `note` returns a number (0 to 2**64 - 1) that is read more often than the object, and
+    is stored beside it. Objects for which `is_sample` returns False are kept out of the compression
+    dictionary, which outlives them."""
 
     encode: Callable[[T], bytes]
     decode: Callable[[bytes], T]
@@ -127,7 +127,7 @@ class PackedObjects(Generic[T]):
         self._read.pop(key, None)
 
     def freeze(self) -> Callable[[], Iterator[T]]:
-        """A snapshot, which can be iterated repeatedly, in another thread, too."""
+        """A snapshot that can be iterated repeatedly, and in another thread."""
         fresh = [obj for obj, _ in self._fresh.values()]
         packed = [entry for entry in self._packed.values() if entry]
 
@@ -193,7 +193,7 @@ class Decompressor:
 
 
 class Compressor:
-    """Compresses and decompresses texts. `wants_samples`: it would compress better after `learn`."""
+    """Compresses and decompresses texts. `wants_samples`: `learn` would improve the compression."""
 
     def __init__(self) -> None:
         self._dictionaries: list[ZstdCompressionDict] = []
@@ -215,8 +215,8 @@ class Compressor:
         return not self._dictionaries or self._share > _WORSE * self._expected
 
     def learn(self, samples: Iterable[bytes]) -> None:
-        """Train a dictionary on these texts and use it from now on. Earlier ones are kept. If the samples do
-        not suffice, `wants_samples` becomes true again later."""
+        """Train a dictionary on these texts and use it from now on; earlier dictionaries are kept. If the
+        samples do not suffice, `wants_samples` becomes true again later."""
         self._wants_first = False
         self._seen = 0
         fitting = [text for text in samples if len(text) <= _LARGEST_SAMPLE]
@@ -234,7 +234,7 @@ class Compressor:
         return bytes((len(self._dictionaries),)) + pressed
 
     def decompressor(self) -> Decompressor:
-        """A reader for another thread, which also decompresses later output."""
+        """A decompressor for another thread, which also decompresses later output."""
         return Decompressor(self._dictionaries)
 
     def _judge(self, share: float) -> None:

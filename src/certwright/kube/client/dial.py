@@ -59,9 +59,9 @@ async def dial(
     proxy: str = "",
     connection: Connection | None = None,
 ) -> Connection:
-    """A connection to the server, through the proxy if there is one: `connection` if it is given.
-    `server_name` is the name in its certificate, if that is not its host. Raises `OSError`, `ssl.SSLError`
-    and `ProxyFailed`."""
+    """A connection to the server, through the proxy if there is one; `connection`, if given, is used.
+    `server_name`: the name in the server's certificate, if it is not the host. Raises `OSError`,
+    `ssl.SSLError` and `ProxyFailed`."""
     connection = connection or Connection()
     if proxy:
         return await _through(endpoint(proxy), server, tls, server_name, connection)

@@ -1,11 +1,11 @@
 """Filtered informer: leaves objects out by a predicate on their bytes.
 
-Of those it only knows that an object of that name exists (`others`), so that one which matters later can be
-fetched from the server; and, if requested, by which value they can be found.
+Of an object left out, the informer knows that its name exists (`others`), so that the object can be fetched
+when it begins to matter; and, if requested, a value to find it by.
 
-A selector may split a kind between this informer and another one (`split_with`). An object that moves leaves
-one and enters the other, in any order, because their watches are independent. So a name that has left either
-of them stays in `others` until both have reached the revision at which it left.
+A selector may split a kind between two informers (`split_with`). An object that moves leaves one informer and
+enters the other, in any order, because their watches are independent. So a name that has left an informer
+stays in `others` until both have reached the revision at which it left.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ T = TypeVar("T")
 class PartialInformer(Informer[T]):
     """Informer for the objects of one kind that `keep` accepts; each event is tested again.
 
-    Handlers are notified a last time when an object in the cache is no longer accepted. `found_by` returns
-    the value by which `others_by` finds those that are left out. Own writes are always cached.
+    Handlers are notified a last time when a cached object is no longer accepted. `found_by` returns the value
+    by which `others_by` finds an object left out. Own writes are always cached.
     """
 
     def __init__(
@@ -57,11 +57,11 @@ class PartialInformer(Informer[T]):
         self._listed_by_value = NamesByValue()
 
     def split_with(self, elsewhere: Informer[Any]) -> None:
-        """Declare that objects may move between this informer and that one."""
+        """Declare that objects may move between this informer and `other`."""
         self._elsewhere = elsewhere
 
     def others_by(self, value: str) -> Sequence[ObjectKey]:
-        """The names of left-out objects that have that value, or had it before they were cached."""
+        """The names of objects left out with that value, or that had it before they were cached."""
         return self._by_value.keys(value)
 
     def discard_value(self, value: str, key: ObjectKey) -> None:
@@ -165,7 +165,7 @@ def follow_some(
     found_by: Callable[[msgspec.Raw], str] | None = None,
     **options: Unpack[InformerOptions[T]],
 ) -> Informer[T]:
-    """A filtered informer with `keep`; one for all objects if it is None."""
+    """A filtered informer with `keep`; an informer of all objects if `keep` is None."""
     if keep is None:
         return Informer(client, kind, clock, **options)
     return PartialInformer(client, kind, clock, keep=keep, found_by=found_by, **options)
@@ -175,13 +175,13 @@ _THERE = 0
 
 
 class Names:
-    """Compact set of object names: some 70 bytes each. It has names that exist, and names that have left but
-    may exist in another informer.
+    """Compact set of object names, of some 70 bytes each: names that exist, and names that have left but may
+    exist in another informer.
 
-    One that has left stays in the set until all informers have reached the revision at which it left
-    (`forget_until`); the caller fetches a name in the set from the server. Only a hash of each is stored: two
-    of a million have the same one with a probability of 10⁻⁷; one of them is then taken to exist as long as
-    the other.
+    A name that has left stays in the set until all informers have reached the revision at which it left
+    (`forget_until`). The caller fetches objects with a name in the set from the server. Only hashes are
+    stored: with a probability of 10⁻⁷, two of a million names share a hash, and one of them is then taken to
+    exist as long as the other.
     """
 
     def __init__(self) -> None:
@@ -199,11 +199,12 @@ class Names:
         self._left_at[hash(key)] = _THERE
 
     def left_at(self, key: ObjectKey) -> float | None:
-        """0 if the name exists, else the revision at which it left; None if it is unknown."""
+        """0 if the name exists, else the revision at which it left; None if the name is unknown."""
         return self._left_at.get(hash(key))
 
     def leave(self, key: ObjectKey, revision: int) -> None:
-        """Record that the name left at that revision (0: unknown, which keeps it until it is discarded)."""
+        """Record that the name left at that revision (0: unknown; the name then stays until it is
+        discarded)."""
         self._leave(hash(key), revision or math.inf)
 
     def discard(self, key: ObjectKey) -> None:
@@ -211,12 +212,12 @@ class Names:
         self._left_at.pop(hash(key), None)
 
     def retain(self, listed: Names, revision: int) -> None:
-        """Record that all names that are not `listed` left at that revision, or before it; 0: unknown."""
+        """Record that all names except the `listed` ones left at that revision or before; 0: unknown."""
         for name in list(self._others(listed)):
             self._leave(name, revision or math.inf)
 
     def forget_until(self, revision: int) -> None:
-        """Drop those that left at that revision or before it."""
+        """Drop the names that left at that revision or before."""
         while self._leaving and self._leaving[0][0] <= revision:
             left_at, name = self._leaving.popleft()
             # It may have come back, and have left again.
@@ -296,10 +297,9 @@ def identities(kind: AnyKind) -> Kind[Identified]:
 class SelectiveInformer(PartialInformer[T]):
     """Metadata-only informer, for kinds with very many objects of which few matter.
 
-    It fetches metadata only, and caches that of the objects that `keep` accepts; `kind.type` is the cached
-    form. Handlers are notified of objects that are kept, and if one was cached, of its last change. If a
-    selector splits the kind between this informer and `elsewhere`, the first list is requested at the
-    revision of that.
+    It fetches metadata only, and caches the metadata of objects that `keep` accepts; `kind.type` is the
+    cached form. Handlers are notified of cached objects, and of their last change. If a selector splits the
+    kind between this informer and `elsewhere`, the first list is requested at the revision of `elsewhere`.
 
     Source: Kubernetes API concepts, "Metadata-only fetches".
     """
@@ -320,7 +320,7 @@ class SelectiveInformer(PartialInformer[T]):
             self.split_with(elsewhere)
 
     def take(self, obj: T) -> None:
-        """Cache an object that was fetched because it matters; handlers are not notified."""
+        """Cache a fetched object; handlers are not notified."""
         self.others.discard(key_of(obj))
         self.cache.upsert(obj)
 
@@ -331,13 +331,13 @@ class SelectiveInformer(PartialInformer[T]):
             self._listed_others.add(key)
 
     def moved_out(self, key: ObjectKey, revision: int) -> None:
-        """Record that the object was seen `elsewhere` at that revision; handlers are not notified."""
+        """Record that the object was observed `elsewhere` at that revision; handlers are not notified."""
         if key in self.others or key in self.cache:
             self.cache.remove(key, revision)
             self.others.discard(key)
 
     def may_move_in(self, key: ObjectKey, revision: int) -> None:
-        """Record that the object left `elsewhere` at that revision (0: unknown); it may be here."""
+        """Record that the object left `elsewhere` at that revision (0: unknown), and may be here."""
         self._tidy()
         if key not in self.cache and self.others.left_at(key) != 0:
             self.others.leave(key, revision)

@@ -1,8 +1,8 @@
 """One HTTP/1.1 connection of a client: one request at a time, the response as it arrives.
 
-h11 knows which response belongs to which request, and so where each one ends (RFC 9112 §6.3): a response to
-HEAD has no body, whatever its Content-Length. This module adds the socket, gzip, and errors without the
-server's bytes.
+h11 assigns each response to its request, and so knows where it ends (RFC 9112 §6.3): a response to HEAD has
+no body, whatever its Content-Length. This module adds the socket, gzip, and errors without the server's
+bytes.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ _IDEMPOTENT = frozenset((b"GET", b"HEAD", b"PUT", b"DELETE"))
 
 
 class _Idle(msgspec.Struct, frozen=True):
-    """A connection that waits for its next request, and the TLS settings and time it was kept with."""
+    """A connection that waits for its next request, with its TLS settings and its last use."""
 
     connection: Connection
     tls: ssl.SSLContext
@@ -60,8 +60,8 @@ class HttpsTransport:
     """Connection pool of at most `connections`; `server` may have a path prefix.
 
     `login` is called for every request, so that changing credentials are followed; a request that was
-    answered with 401 is repeated once if there is another credential by then. `certified` returns the TLS
-    settings for a client certificate and its key (both PEM), `tls` those without. A proxy is taken from
+    answered with 401 is repeated once if the credential has changed by then. `certified` returns the TLS
+    settings for a client certificate and its key (both PEM); `tls` are the settings without. The proxy is
     `proxy`, otherwise from the environment (HTTPS_PROXY, NO_PROXY), never for this machine itself. Redirects
     are not followed, because the credentials are for this server. A watch breaks when a server that sends
     heartbeats is silent for two of `heartbeat_s`; behind a load balancer the next request may then reach
@@ -171,7 +171,7 @@ class HttpsTransport:
         return await connection.response(request, body)
 
     def _kept(self) -> Connection | None:
-        """The connection that was used last, if one is open; drops those of former TLS settings."""
+        """The connection that was used last, if one is open; drops connections of former TLS settings."""
         now = asyncio.get_running_loop().time()
         while self._idle:
             idle = self._idle.pop()
@@ -241,7 +241,7 @@ class HttpsTransport:
 
 
 class _Lease:
-    """One of the transport's places for a connection, and the connection that occupies it."""
+    """A slot of the pool, and the connection in it."""
 
     def __init__(self, transport: HttpsTransport) -> None:
         self._transport = transport
@@ -262,7 +262,7 @@ class _Lease:
         self._connection, self._tls = connection, tls
 
     def silent(self) -> None:
-        """Note that the server does not send what it promised."""
+        """Record that the server has stopped sending its response."""
         self._transport.drop_idle()
 
     def end(self) -> None:

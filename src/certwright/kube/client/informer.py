@@ -84,11 +84,10 @@ class Informer(Generic[T]):
     """Follows one kind, all namespaces or one, all objects or those that the selectors choose.
 
     `synced` is set after the first complete list. `skipped` counts objects that were left out because they do
-    not match their kind's schema; `problem` says why the informer cannot follow the server, None while it
-    does. With a `packing` idle objects take little memory (see `compressed.py`). All changes up to `revision`
-    have been applied. `pages` counts the list pages received. A kind that `is_optional` need not be served:
-    while the server answers that it does not exist or may not be listed, there are no objects, and `synced`
-    is set.
+    not match their kind's schema; `problem` is why the informer cannot follow the server, None while it does.
+    With a `packing` idle objects take little memory (see `compressed.py`). All changes up to `revision` are
+    applied. `pages` counts the received list pages. A kind that `is_optional` may be missing: while the
+    server answers that it does not exist or may not be listed, there are no objects, and `synced` is set.
     """
 
     def __init__(

@@ -26,7 +26,7 @@ PAGE_BYTES = 2_000_000
 
 
 class Listing(msgspec.Struct, Generic[T], frozen=True):
-    """A whole list, and its revision, from which a watch continues."""
+    """A whole list, and the revision at which a watch continues."""
 
     items: list[T]
     resource_version: str

@@ -1,4 +1,4 @@
-"""Client credentials: tokens and client certificates, also those that change.
+"""Client credentials: tokens and client certificates, constant or changing.
 
 A light module: the code that runs programs is in `exec_plugin.py`.
 """
@@ -39,7 +39,8 @@ class Login(Protocol):
         """The credential to send to the server. Raises `LoginFailed`."""
 
     def refused(self, credential: Credential) -> bool:
-        """Record that the server refused it (401). Returns whether another call may give another one."""
+        """Record that the server refused the credential (401). Returns whether the next call may give another
+        credential."""
 
 
 class Plugin(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,10 +85,10 @@ class LoginFiles(msgspec.Struct, frozen=True):
 
 
 class FileLogin:
-    """A credential whose parts are in files that others replace: a pod's token, a node's certificate.
+    """A credential in files that other programs replace: a pod's token, a node's certificate.
 
-    The files are read again after a minute, and when the server refuses their credentials. When they cannot
-    be read, or a certificate and its key do not match yet (one is written after the other), the last valid
+    The files are read again after a minute, and when the server refuses their credentials. If they cannot be
+    read, or a certificate and its key do not match yet (they are written one after the other), the last valid
     contents stay in use. `fits` returns whether a certificate and a key belong together. `first` is used for
     parts without a file, and until a file has been read.
     """

@@ -69,7 +69,7 @@ class Load(msgspec.Struct, frozen=True):
 
 
 class Prune(msgspec.Struct, frozen=True):
-    """The list is complete: drop what was not in it, unless newer than `revision` (0: whatever it is)."""
+    """The list is complete: drop unlisted objects, unless newer than `revision` (0: all of them)."""
 
     revision: int
 
@@ -178,7 +178,7 @@ class _Reflector:
         return None
 
     def missed(self) -> Generator[Step, Answer, bool]:
-        """Whether something was missed, if a comparison is due; one that fails reports nothing."""
+        """Whether the cache misses something, if a comparison is due; a failed comparison counts as no."""
         if self._now() - self._compared_at < _COMPARE_EVERY_S:
             return False
         if not self._compares:
@@ -223,8 +223,8 @@ class _Reflector:
             self.seen(events[-1].who.resource_version)
 
     def expired_again(self) -> bool:
-        """Count a 410; returns whether it is one of several in a row. The first is normal after an outage,
-        and shows that the server is back; a server that always returns it must not be flooded."""
+        """Count a 410; returns whether it is one of several in a row. The first 410 is normal after an
+        outage, and shows that the server is back; a server that always returns 410 must not be flooded."""
         self.failures = self._expired
         self._expired += 1
         return self._expired > 1

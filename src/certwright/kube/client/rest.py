@@ -64,9 +64,9 @@ _WARNING, _ESCAPED = re.compile(r'299 - "((?:[^"\\]|\\.)*)"'), re.compile(r"\\(.
 class Client:
     """The API with the permissions of one user. Safe to use concurrently.
 
-    A request that the server rejected with 429, or an idempotent one that failed (500 and above), is retried
-    after the time that the server requests (`Retry-After`), if that is within a minute. `on_warning` gets the
-    text of every `Warning` header.
+    A request that the server rejects with 429, and an idempotent request that fails (500 and above), are
+    retried after the server's `Retry-After`, if that is within a minute. `on_warning` gets the text of every
+    `Warning` header.
     """
 
     def __init__(
@@ -103,10 +103,10 @@ class Client:
         limit: int = 0,
         resource_version: str = "",
     ) -> Listing[T]:
-        """All objects that the selectors choose; all namespaces if none is given.
+        """All objects that the selectors choose; in all namespaces unless one is given.
 
-        They are fetched `limit` at a time (0: all at once). Raises `Expired` when the server has dropped the
-        revision of the first page, which happens to lists that take minutes.
+        Pages have `limit` objects (0: one page). Raises `Expired` if the server has dropped the revision of
+        the first page, which happens to lists that take minutes.
         """
         items: list[T] = []
         token = ""
@@ -182,8 +182,8 @@ class Client:
         dry_run: bool = False,
         strict: bool = False,
     ) -> T:
-        """Replace the object, or with `subresource="status"` its status. Raises `Conflict` when it is at
-        another resourceVersion than that of `obj`."""
+        """Replace the object, or with `subresource="status"` its status. Raises `Conflict` if the stored
+        object has another resourceVersion than `obj`."""
         path = object_path(kind, _namespace(obj), _name(obj), subresource)
         target = for_write(path, dry_run=dry_run, strict=strict)
         response = await self._send("PUT", target, self._body_headers[JSON], codec.encode(kind, obj))
@@ -267,8 +267,8 @@ class Client:
         """Changes after `resource_version`, in batches as received; ends when the server ends the watch.
         Bookmarks are requested (they keep the connection alive) but not returned.
 
-        Raises the error that the server sends, `Expired` above all: list again. A caller that does not read
-        it to its end must close it (`contextlib.aclosing`).
+        Raises the server's error, above all `Expired`: list again. A caller that stops before the end must
+        close the iterator (`contextlib.aclosing`).
         """
         raw_events = self.watch_raw(
             kind,
@@ -343,8 +343,8 @@ class Client:
     async def _send(
         self, method: str, target: str, headers: Mapping[str, str], body: bytes = b""
     ) -> Response:
-        """The response; one of 429 or 500 and above is awaited again after its `Retry-After` (RFC 9110
-        §10.2.3), given in seconds. Raises for those of 400 and above."""
+        """The response; after a response of 429, or of 500 and above, the request is sent again after its
+        `Retry-After` (RFC 9110 §10.2.3), in seconds. Raises for a response of 400 and above."""
         response = await self._transport.request(method, target, headers=headers, body=body)
         attempt, deadline = 1, math.inf
         while response.status == 429 or response.status >= 500:
@@ -433,7 +433,7 @@ def _join(kind: AnyKind, namespace: str, name: str = "", subresource: str = "") 
 
 
 def with_query(path: str, query: Mapping[str, str]) -> str:
-    """The path with those parameters that are not empty."""
+    """The path with the parameters that are not empty."""
     given = without_empty(query) if query else query
     return f"{path}?{urlencode(given)}" if given else path
 

@@ -81,7 +81,7 @@ class Throttle:
         await admitted
 
     async def _admit(self) -> None:
-        """Admit the waiting requests one by one."""
+        """Admit the waiting requests, one at a time."""
         while self._waiting:
             admitted = self._waiting[0][2]
             if not admitted.done() and (left_s := self._left_s()) > _ROUNDING_S:

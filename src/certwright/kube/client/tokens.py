@@ -37,7 +37,7 @@ class Claims(msgspec.Struct, frozen=True):
             return None
 
     def ends_soon(self, now: datetime, *, within_s: float) -> bool:
-        """Whether it expires within that time, and within a quarter of its life."""
+        """Whether the token expires within that time, and within a quarter of its life."""
         if self.exp is None:
             return False
         life_s = self.exp - self.iat if self.iat is not None else within_s

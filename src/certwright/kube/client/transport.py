@@ -13,9 +13,9 @@ from certwright.kube.util.http_messages import Handler, Identity, Request, Respo
 class Transport(Protocol):
     """Sends requests to one API server, as one user.
 
-    A response of 400 and above is a response: `request` MUST NOT raise for it. Without a response it MUST
-    raise `resources.errors.Unreachable` with one sentence that names the server. Requests may be made
-    concurrently and may be cancelled; whether a cancelled one was carried out is unknown.
+    A response of 400 and above is a response: `request` MUST NOT raise for it. Without a response, `request`
+    MUST raise `resources.errors.Unreachable` with one sentence that names the server. Requests may be made
+    concurrently and may be cancelled; whether the server carries out a cancelled request is unknown.
     """
 
     async def request(
@@ -85,5 +85,5 @@ class LocalTransport:
         return await self._handler(Request(method, target, headers, body, self._user))
 
     async def close(self) -> None:
-        """Accept no more requests; the handler itself stays open, because its owner closes it."""
+        """Refuse further requests. The handler stays open, because its owner closes it."""
         self._closed = True

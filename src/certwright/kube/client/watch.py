@@ -29,7 +29,7 @@ class WatchEvent(msgspec.Struct, Generic[T], frozen=True):
 
 
 class Identified(msgspec.Struct):
-    """The part of an object's metadata that identifies it and its revision."""
+    """The identity of an object and its revision, from its metadata."""
 
     name: str = ""
     namespace: str = ""
@@ -98,8 +98,8 @@ class LineReader:
         self._rest: list[bytes] = []
 
     def feed(self, chunk: bytes) -> list[RawEvent]:
-        """The events that `chunk` completes. Raises `Unreachable` for a line that is no event, because an API
-        server did not send it."""
+        """The events that `chunk` completes. Raises `Unreachable` for a line without an event, which no API
+        server sends."""
         lines = chunk.split(b"\n")
         if self._rest:
             # Joined only when the line is complete: a 1 MB object comes in many chunks.
@@ -129,7 +129,7 @@ def _odd_event(line: bytes) -> RawEvent:
 
 
 def before_error(events: list[RawEvent]) -> tuple[list[RawEvent], errors.ApiError | None]:
-    """The events up to the first ERROR, and the error that it carries."""
+    """The events before the first ERROR, and its error."""
     for at, event in enumerate(events):
         if event.type == ERROR:
             return events[:at], _error_of(event)

@@ -39,10 +39,11 @@ class SpecAndStatus(TypeError):
 
 
 def merge_patch(old: Any, new: Any) -> dict[str, Any]:
-    """The JSON merge patch (RFC 7386) that makes `new` of `old`; empty when they are equal.
+    """The JSON merge patch (RFC 7386) from `old` to `new`; empty if they are equal.
 
-    Both are objects of JSON values (as `msgspec.to_builtins` gives them). What `new` lacks becomes null;
-    lists are replaced whole. A null inside `new` counts as lacking: a merge patch cannot write it.
+    Both are objects of JSON values (as `msgspec.to_builtins` returns them). A field that `new` lacks becomes
+    null; lists are replaced whole. A null inside `new` counts as lacking, because a merge patch cannot write
+    it.
     """
     patch: dict[str, Any] = {name: None for name in old if new.get(name) is None and old[name] is not None}
     for name, value in new.items():

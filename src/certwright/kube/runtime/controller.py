@@ -40,12 +40,12 @@ never run twice at the same time for the same key."""
 
 
 class Controller:
-    """Takes keys from the work queue and reconciles them with at most `workers` workers, started as needed.
+    """Reconciles the keys of a work queue with at most `workers` workers, started as needed.
 
     A reconcile that raises is retried after 1 s, 2 s … 30 s, and not before the server's `Retry-After`.
-    Conflicts are routine and not logged; other failures are, at their 1st, 2nd, 4th, 8th … time in a row for
-    a key. An unreachable server is logged once for all keys, until a reconcile succeeds again. `idle` reports
-    when the process is idle; controllers that share one do such work one key at a time.
+    Conflicts are routine and not logged; other failures of a key are logged at their 1st, 2nd, 4th, 8th …
+    time in a row. An unreachable server is logged once for all keys, until a reconcile succeeds again. `idle`
+    reports when the process is idle; controllers that share it do idle work one key at a time.
     """
 
     def __init__(

@@ -271,7 +271,7 @@ class LeaderElector:
         self._renewed_at = None
 
     async def release(self) -> None:
-        """Release the Lease immediately, if it is ours. If that fails, the others get it after its
+        """Release the Lease immediately, if it is ours. If that fails, the Lease is free after its
         duration."""
         if not self.is_held or self._seen is None:
             return
@@ -296,7 +296,7 @@ class LeaderElector:
 
     @property
     def left_s(self) -> float:
-        """Seconds for which the Lease is certainly ours; 0 or less where it is not."""
+        """Seconds for which the Lease is certainly ours; 0 or less if another process may hold it."""
         if self._renewed_at is None:
             return 0.0
         return self._renewed_at + self._timing.renew_deadline.total_seconds() - self._clock.monotonic()
@@ -342,7 +342,8 @@ class LeaderElector:
         return not self._is_held_by_other() and await self._write(self._seen)
 
     def _check_twin(self, lease: Lease) -> None:
-        """The process that holds the Lease under our identity, if this one has not written it."""
+        """Detect another process that holds the Lease under our identity: this process has not written the
+        Lease."""
         is_ours = lease.spec.holder_identity == self.identity
         if self._is_group or not is_ours or self._renewed_at is None:
             return
@@ -483,10 +484,9 @@ _READING = ("GET", "HEAD", "OPTIONS")
 class FencedTransport:
     """A transport that passes writes only while `may_write`.
 
-    Where a request may wait for a connection, it is checked again when it has one, so a process that was
-    stopped for longer than its Lease lasts sends nothing afterwards. A request in flight at that moment may
-    still be carried out; writes carry the resourceVersion that was read, so such a write cannot undo changes
-    by the next holder.
+    A request that has waited for a connection is checked again, so a process that was stopped for longer than
+    its Lease lasts sends nothing afterwards. A request in flight at that moment may still be carried out.
+    Writes contain the resourceVersion of their read, so such a write cannot undo changes by the next holder.
     """
 
     def __init__(self, inner: Transport, may_write: Callable[[], bool]) -> None:

@@ -1,7 +1,7 @@
 """Watch on one Lease: its changes as they happen, without polling.
 
-A watch that the server refuses, ends soon or never answers is opened again after a pause that doubles. Its
-caller, which reads the Lease now and then anyway, becomes slower by that and nothing else.
+A watch that the server refuses, ends soon or never answers is opened again after a pause that doubles. The
+caller also reads the Lease now and then, so it only becomes slower.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class LeaseWatch:
             await self._clock.sleep(pause.total_seconds() * (0.5 + 0.5 * self._jitter()))
 
     async def _succeeds(self) -> bool:
-        """Whether one watch lasted for its time."""
+        """Whether a watch lasted for its time."""
         opened = self._clock.monotonic()
         life_s = int(_WATCH_S * (1 + self._jitter()))
         try:

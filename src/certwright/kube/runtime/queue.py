@@ -1,6 +1,6 @@
 """Work queue: each key is in it at most once, and never given to two workers.
 
-Its rules are those of client-go's work queue (`k8s.io/client-go/util/workqueue`).
+The rules are those of client-go's work queue (`k8s.io/client-go/util/workqueue`).
 """
 
 from __future__ import annotations
@@ -33,13 +33,12 @@ LONGEST_RETRY = timedelta(seconds=30)
 class WorkQueue(Generic[K]):
     """Work queue of keys that are ready, being processed, or delayed.
 
-    A key added while it is processed is queued again when that is done. Keys are returned in the order in
-    which they became ready; with `rank`, keys with the lowest rank when added come first, and with `flow`,
-    flows of one rank take turns, and so do their parts (e.g. a namespace, and an issuer in it). Of the keys
-    of one flow (its first part) at most `most_per_flow` are processed at the same time; the others wait in
-    the queue and keep no other flow's key waiting. Keys that `admit` refuses are dropped; while it returns
-    None (unknown) it is called again after a second. `first_retry` doubles with every failure up to
-    `longest_retry`.
+    A key added during its processing is queued again afterwards. Keys are returned in the order in which they
+    became ready. With `rank`, keys with the lowest rank at their addition come first; with `flow`, flows of
+    one rank take turns, and so do their parts (e.g. a namespace, and an issuer in it). At most
+    `most_per_flow` keys of a flow (its first part) are processed at the same time; the rest waits without
+    delaying other flows. Keys that `admit` refuses are dropped; while it returns None (unknown) it is called
+    again after a second. `first_retry` doubles with every failure up to `longest_retry`.
     """
 
     def __init__(
@@ -99,14 +98,14 @@ class WorkQueue(Generic[K]):
         return self._rank(key) if self._rank is not None else 0.0
 
     def add_after(self, key: K, delay: timedelta) -> None:
-        """Add the key after `delay`; of several delays the one that ends first counts."""
+        """Add the key after `delay`; of several delays the first to end counts."""
         if delay <= timedelta(0):
             self.add(key)
         else:
             self._delays.start(key, delay)
 
     async def take(self) -> K:
-        """The next key, when there is one. The worker that takes it MUST call `done`."""
+        """Wait for the next key. The worker MUST call `done` with it."""
         while (key := self._ready.pop()) is None:
             await self._news()
         return key
@@ -153,8 +152,8 @@ class WorkQueue(Generic[K]):
         self._failures.pop(key, None)
 
     def retry_delay(self, key: K, failures: int) -> timedelta:
-        """The backoff after that many failures in a row. Up to a tenth less than the doubled time, by an
-        amount that depends on the key, so that keys that failed together are not retried together."""
+        """The backoff after that many failures in a row: the doubled delay, minus up to a tenth that depends
+        on the key, so that keys that failed together are not retried together."""
         spread = zlib.crc32(repr(key).encode()) / 2**32
         return doubled(self._first_retry, failures, cap=self._longest_retry) * (1 - spread / 10)
 

@@ -115,7 +115,7 @@ class Wakeups(_Alarms[K, datetime]):
 
 class Delays(_Alarms[K, float]):
     """Calls `add(key)` after a delay on the monotonic clock, which setting the system clock does not change;
-    of several delays for a key the one that ends first counts."""
+    of several delays for a key the first to end counts."""
 
     def __init__(self, clock: Clock, add: Callable[[K], None]) -> None:
         super().__init__(clock.monotonic, lambda moment: clock.sleep(moment - clock.monotonic()), add)

@@ -89,8 +89,8 @@ class Recent(Generic[K, T]):
 
 
 class lazy_attribute(Generic[T]):  # noqa: N801 - a decorator, as `property` is
-    """As `functools.cached_property`, but without a lock shared by all objects, which that has before Python
-    3.12. Two threads may compute the value twice; the later one is kept."""
+    """As `functools.cached_property` from Python 3.12 on: without a lock shared by all objects. Two threads
+    may compute the value twice; the later value is kept."""
 
     def __init__(self, make: Callable[[Any], T]) -> None:
         self._make = make

@@ -126,9 +126,10 @@ def unverified_tls() -> ssl.SSLContext:
 
 
 def proxy_for(url: str) -> str:
-    """The URL of the proxy, empty for none; never one for this machine itself. It takes 0.1 ms: remember it.
+    """The URL of the proxy, empty for none; never a proxy for this machine itself. Takes 0.1 ms: cache the
+    result.
 
-    Raises `ValueError` for what is no URL.
+    Raises `ValueError` for an invalid URL.
     """
     parts = urlsplit(url)
     if _is_this_machine(parts.hostname or "") or not any(

@@ -54,8 +54,8 @@ def msgpack_decoder(type_: Any) -> msgspec.msgpack.Decoder[Any]:
 
 
 def decoded_or_none(decoder: msgspec.json.Decoder[T], content: bytes | msgspec.Raw) -> T | None:
-    """The decoded value; None for content that is no JSON of that type. For filters, which leave the report
-    of the error to the decoder of the whole object."""
+    """The decoded value; None if the content is not JSON of that type. For filters: the decoder of the whole
+    object reports the error."""
     try:
         return decoder.decode(content)
     except UNDECODABLE:

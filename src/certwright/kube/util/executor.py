@@ -16,9 +16,9 @@ T = TypeVar("T")
 
 
 class Executor(Protocol):
-    """Runs a function that does no I/O and shares no state; returns its result or raises its exception.
+    """Runs a function without I/O and shared state; returns its result or raises its exception.
 
-    Work of different flows (e.g. namespaces) takes turns, so that one with much work does not delay others.
+    Flows (e.g. namespaces) take turns, so that a flow with much work does not delay others.
     """
 
     async def run(self, work: Callable[[], T], flow: Hashable) -> T:
@@ -37,9 +37,9 @@ class _Job:
 class Threads:
     """Thread pool for work that releases the GIL for more than a millisecond.
 
-    One flow occupies at most `workers` threads (default: one per processor). There is one thread more than
-    that, so that a short job does not wait for the long ones of another flow. Each thread is started on
-    demand. At exit the interpreter waits for running work.
+    One flow occupies at most `workers` threads (default: one per processor). The pool has one thread more, so
+    that a short job does not wait for long jobs of another flow. Threads are started on demand. At exit the
+    interpreter waits for running work.
     """
 
     def __init__(self, workers: int | None = None, *, name: str = "executor") -> None:

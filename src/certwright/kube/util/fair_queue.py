@@ -39,17 +39,17 @@ class FairQueue(Generic[K]):
     """A queue of keys that run up to a capacity, in which flows take turns.
 
     Keys of the lowest `priority` start first. Among keys of one priority flows take turns, so that a flow
-    with few keys does not wait behind all keys of a busy one. A flow may have parts, e.g. a namespace and an
-    order in it: then namespaces take turns, and within each its orders. Keys of the same flow start in the
-    order of their arrival.
+    with few keys does not wait behind all keys of a busy flow. A flow may have parts, e.g. a namespace and an
+    order: then namespaces take turns, and within a namespace its orders. Keys of one flow start in the order
+    of their arrival.
 
-    At most `capacity` keys run at the same time, and at most `per_flow` of a flow (its first part). A key of
-    another `cost` counts as so many keys; afterwards its flow misses as many turns. A key that needs more
-    than there is runs alone; the key whose turn it is waits until all that it needs is free, because keys
-    that overtake it would starve it.
+    At most `capacity` keys run at the same time, and at most `per_flow` of a flow (its first part). A key
+    with a `cost` counts as so many keys; afterwards its flow misses as many turns. A key that costs more than
+    the capacity runs alone. The key whose turn it is waits until its whole cost is free, because overtaking
+    keys would starve it.
 
-    The queue starts nothing itself: the caller starts what `pop` returns, calls `done` when that has ended,
-    and `pop` again. Both limits may be changed meanwhile. Not safe in several threads.
+    The queue starts nothing itself: the caller starts what `pop` returns, calls `done` at its end, and `pop`
+    again. Both limits may change at any time. Not safe in several threads.
     """
 
     def __init__(self, capacity: float = math.inf, *, per_flow: float = math.inf) -> None:
@@ -150,7 +150,7 @@ class FairQueue(Generic[K]):
             del self._running_of[first]
 
     def _next_flow(self, root: _Flow) -> Hashable:
-        """The first flow that is below its limit; `_NO_FLOW`: none is."""
+        """The first flow below its limit; `_NO_FLOW` without one."""
         first: Hashable
         for first, node in root.items():
             if first not in self._running_of or self._flow_has_room(first, _head(node, first)[1].cost):
@@ -171,8 +171,8 @@ class FairQueue(Generic[K]):
         self._running_of[first] = self._running_of.get(first, 0) + entry.cost
 
     def _remove(self, key: K, entry: _Entry, *, turn_taken: bool) -> None:
-        """Remove a waiting key, and what of its flow is empty then; if it has taken its turn, all parts of
-        the flow go to the end of their lines."""
+        """Remove a waiting key, and emptied parts of its flow; after a turn, all parts of the flow go to the
+        end of their queues."""
         node = self._flows[entry.priority]
         nodes = [node]
         for part in entry.path:
@@ -197,7 +197,7 @@ class FairQueue(Generic[K]):
 
 
 def _head(node: _Flow, part: Hashable) -> tuple[Any, _Entry]:
-    """The key that is next in a flow, which is reached by that part."""
+    """The next key of a flow that is reached by that part."""
     while part is not _KEYS:
         part = next(iter(node))
         node = node[part]

@@ -38,7 +38,7 @@ def write_atomically(path: Path, content: bytes, *, mode: int = PRIVATE) -> None
 
 
 class AlreadyLocked(Exception):
-    """Another process owns the lock; `holder` is the text which that process wrote into it (may be empty)."""
+    """Another process owns the lock; `holder` is the text that it wrote into the lock (may be empty)."""
 
     def __init__(self, path: Path, holder: str) -> None:
         super().__init__(f"{path} is held by another process ({holder or 'unknown'})")

@@ -63,8 +63,7 @@ wait."""
 class PushStream(Protocol):
     """A stream that can also write directly, without waking its consumer for each chunk.
 
-    Between yielding a chunk and the request for the next one it does not write; what it could not write it
-    yields.
+    Writes to the socket directly only while the consumer waits for a chunk; what does not fit is yielded.
     """
 
     def push_into(self, write: Write) -> None:

@@ -27,8 +27,8 @@ _HELPFUL = 8 * 1024 * 1024
 def map_large_blocks() -> None:
     """Have each large block mapped separately.
 
-    That is glibc's own rule, but it raises the size to that of the largest block freed so far, up to 32 MiB.
-    From then on pages of large objects lie in the heap, between small ones that stay.
+    By default glibc does so too, but raises the threshold to the size of the largest block freed so far, up
+    to 32 MiB. From then on pages of large objects lie in the heap, between small objects that stay.
 
     Source: mallopt(3).
     """
@@ -62,8 +62,8 @@ def resident_bytes() -> int:
 class Trimmer:
     """Returns freed memory to the system after peaks.
 
-    Call `check` again after the seconds that it returns. It does nothing unless the process has grown by 32
-    MiB since its smallest size. Where returning does not help, the next try waits twice as long, until the
+    Call `check` again after the returned seconds. Nothing happens unless the process has grown by 32 MiB
+    since its smallest size. If returning memory does not help, the next try waits twice as long, until the
     process has grown again.
     """
 

@@ -11,9 +11,9 @@ _log = logging.getLogger(__name__)
 
 
 class TaskSet:
-    """Tasks that live until `close`; one that ends with an error is logged and passed to `failed`.
+    """Tasks that live until `close`; a task that ends with an error is logged and passed to `failed`.
 
-    Unlike `asyncio.TaskGroup` it is no context manager, so that components can be started and stopped by
+    Unlike `asyncio.TaskGroup` a `TaskSet` is no context manager, so components can be started and stopped by
     hand.
     """
 
