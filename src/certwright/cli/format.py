@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 import textwrap
@@ -56,8 +57,11 @@ TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 
 
 # Columns of a terminal that a column shrinks to at most, and the last, whose text is wrapped.
-_NARROWEST: Final = 10
+_NARROWEST: Final = 6
 _NARROWEST_LAST: Final = 24
+_NAMES: Final = ("NAME", "NAMESPACE")
+_MOMENT: Final = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d.*")
+_DAY: Final = len("2026-11-28")
 _FEW_DAYS: Final = 7
 _STATES: Final = ("READY", "STATE", "DELIVERED", "DEPLOYED", "APPROVED", "TYPE", "DAYS LEFT")
 """Titles of the columns with states, which have colours."""
@@ -95,16 +99,18 @@ def table(
     indent: int = 0,
     colours: bool = True,
 ) -> tuple[list[str], list[int]]:
-    """As `aligned`, with the titles as first row, but on a terminal as wide as that and with colours: long
-    cells are cut (`…`), and the text of the last column is wrapped. `indent`: of the lines, in columns;
-    `colours`: whether they are printed by `print_lines`."""
+    """As `aligned`, with the titles as first row, but on a terminal as wide as that and with colours: times
+    are cut to their day, long cells are cut (`…`), and the text of the last column is wrapped. `indent`: of
+    the lines, in columns; `colours`: whether they are printed by `print_lines`."""
     cells = [[visible(text).replace("\n", "\\n") for text in row] for row in rows]
     first = [list(titles)] if headers else []
     if not first and not cells:
         return [], list(at_least)
     widths = _widths(first + cells, at_least)
-    if sys.stdout is not None and sys.stdout.isatty():
-        widths = _fitted(widths, shutil.get_terminal_size().columns - indent)
+    room = shutil.get_terminal_size().columns - indent
+    if sys.stdout is not None and sys.stdout.isatty() and _excess(widths, room) > 0:
+        cells = [[text[:_DAY] if _MOMENT.fullmatch(text) else text for text in row] for row in cells]
+        widths = _fitted(_widths(first + cells, at_least), room, [title in _NAMES for title in titles])
     states = [title in _STATES for title in titles] if colours and is_coloured() else []
     lines = [line for row in first for line in _wrapped(row, widths, [])]
     return lines + [line for row in cells for line in _wrapped(row, widths, states)], widths
@@ -132,19 +138,27 @@ def _widths(cells: Sequence[Sequence[str]], at_least: Sequence[int]) -> list[int
     return [max(least[i], *(len(row[i]) for row in cells)) for i in range(len(cells[0]))]
 
 
-def _fitted(widths: Sequence[int], room: int) -> list[int]:
-    """The widths that fit into the room: the widest columns shrink, and the last, which is wrapped, first."""
+def _excess(widths: Sequence[int], room: int) -> int:
+    return sum(widths) + len(_GAP) * (len(widths) - 1) - room
+
+
+def _fitted(widths: Sequence[int], room: int, are_names: Sequence[bool]) -> list[int]:
+    """The widths that fit into the room: the last column, which is wrapped, shrinks first, then the others
+    that are wider than a day, then names, then all."""
     fitted = list(widths)
-    excess = sum(widths) + len(_GAP) * (len(widths) - 1) - room
+    excess = _excess(widths, room)
     last = len(widths) - 1
     if excess > 0 and fitted[last] > _NARROWEST_LAST:
         fitted[last] = max(_NARROWEST_LAST, fitted[last] - excess)
         excess -= widths[last] - fitted[last]
-    while excess > 0 and (widest := max(fitted[:last], default=0)) > _NARROWEST:
-        # Of several the rightmost: names are on the left.
-        place = max(i for i in range(last) if fitted[i] == widest)
-        fitted[place] -= 1
-        excess -= 1
+    long = [i for i in range(last) if widths[i] > _DAY]
+    others = [i for i in long if not are_names[i]]
+    for columns, least in ((others, _NARROWEST), (long, _DAY), (range(last), _NARROWEST)):
+        while excess > 0 and (widest := max((fitted[i] for i in columns), default=0)) > least:
+            # Of several the rightmost.
+            place = max(i for i in columns if fitted[i] == widest)
+            fitted[place] -= 1
+            excess -= 1
     return fitted
 
 

@@ -154,5 +154,5 @@ def _check_listed(value: str, allowed: Sequence[str], path: str, option: str) ->
         raise Refused(
             NOT_ALLOWED,
             f"{path}: the root does not allow {value!r}{known}; have certwright started with "
-            f"{ROOT_FLAG} {option}{value} (`deliveryRoot` in its configuration)",
+            f"{ROOT_FLAG} {option}{'+'.join([*allowed, value])} (`deliveryRoot` in its configuration)",
         )
