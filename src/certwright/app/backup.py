@@ -55,26 +55,22 @@ async def back_up(options: ServeOptions, file: Path) -> Summary:
     Raises `StartError` with a sentence for the user.
     """
     try:
-        return await _back_up(options, file)
+        seal = new_seal(options)
+        async with _dump(options, seal) as dump:
+            made = int(time.time())
+            form = "etcd" if is_etcd(options) else "sqlite"
+            header = Header(certwright.__version__, made, form, dump.revision, dump.ring)
+            objects = 0
+            with BackupWriter(file, header) as out:
+                async with aclosing(_with_identity(dump, options.data_dir)) as rows:
+                    async for row in rows:
+                        out.add(seal.encrypt_row(row))
+                        objects += row.key.bucket != shared_files.KEY.bucket
+            return replace(_summary(header, objects, seal), left_out=tuple(map(str, dump.damage)))
     except StoreError as error:
         raise StartError(str(error)) from error
     except OSError as error:
         raise StartError(f"{file} cannot be written: {error.strerror or error}") from error
-
-
-async def _back_up(options: ServeOptions, file: Path) -> Summary:
-    seal = new_seal(options)
-    async with _dump(options, seal) as dump:
-        made = int(time.time())
-        form = "etcd" if is_etcd(options) else "sqlite"
-        header = Header(certwright.__version__, made, form, dump.revision, dump.ring)
-        objects = 0
-        with BackupWriter(file, header) as out:
-            async with aclosing(_with_identity(dump, options.data_dir)) as rows:
-                async for row in rows:
-                    out.add(seal.encrypt_row(row))
-                    objects += row.key.bucket != shared_files.KEY.bucket
-        return replace(_summary(header, objects, seal), left_out=tuple(map(str, dump.damage)))
 
 
 def _dump(options: ServeOptions, seal: Seal) -> AbstractAsyncContextManager[Dump]:
@@ -107,7 +103,17 @@ async def restore(options: ServeOptions, file: Path, *, force: bool = False) -> 
         if backup.header.ring is not None:
             seal.adopt(backup.header.ring)
         opening.lock_data_dir(options.data_dir, closers)
-        return await _restore(options, backup, seal, force=force)
+        objects = 0
+        async with _target(options, backup, force=force) as add:
+            opened = map(seal.decrypt_row, backup.rows())
+            while rows := list(itertools.islice(opened, _TOGETHER)):
+                keep = [(row.key, _encode(row)) for row in rows if row.key != shared_files.KEY]
+                await add(keep)
+                objects += len(keep)
+                for row in rows:
+                    if row.key == shared_files.KEY:
+                        shared_files.unpack(row.body, options.data_dir)
+        return _summary(backup.header, objects, seal)
     except StoreError as error:
         raise StartError(str(error)) from error
     except OSError as error:
@@ -115,20 +121,6 @@ async def restore(options: ServeOptions, file: Path, *, force: bool = False) -> 
         raise StartError(f"{where}: {error.strerror or error}") from error
     finally:
         await closers.close()
-
-
-async def _restore(options: ServeOptions, backup: BackupReader, seal: Seal, *, force: bool) -> Summary:
-    objects = 0
-    async with _target(options, backup, force=force) as add:
-        opened = map(seal.decrypt_row, backup.rows())
-        while rows := list(itertools.islice(opened, _TOGETHER)):
-            keep = [(row.key, _encode(row)) for row in rows if row.key != shared_files.KEY]
-            await add(keep)
-            objects += len(keep)
-            for row in rows:
-                if row.key == shared_files.KEY:
-                    shared_files.unpack(row.body, options.data_dir)
-    return _summary(backup.header, objects, seal)
 
 
 def _encode(row: Row) -> Encode:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 
-from certwright.app.options import EtcdOptions, ServeOptions, StartError
+from certwright.app.options import ServeOptions, StartError
 from certwright.kube.store.backup_file import Dump
 from certwright.kube.store.contract import Store
 from certwright.kube.store.damage import Check
@@ -75,18 +75,6 @@ def _access(serve_options: ServeOptions) -> Access:
         raise StartError("--etcd-certfile and --etcd-keyfile go together")
     if not access.tls and (options.ca_file or options.cert_file):
         raise StartError(f"--store {where}: certificates need TLS; begin it with etcds://")
-    return _with_user(access, options)
-
-
-def _member(text: str) -> str:
-    """`HOST:PORT`, with the default port if it is missing."""
-    host, _, port = text.rpartition(":")
-    if not text or (port and host and not (port.isdigit() or text.endswith("]"))):
-        raise StartError("--store etcd://HOST:PORT[,HOST:PORT…]: one member at least, without paths")
-    return text if host and port.isdigit() else f"{text}:{_PORT}"
-
-
-def _with_user(access: Access, options: EtcdOptions) -> Access:
     if options.user is None:
         return access
     if options.password_file is None:
@@ -96,3 +84,11 @@ def _with_user(access: Access, options: EtcdOptions) -> Access:
     except OSError as error:
         raise StartError(f"--etcd-password-file {options.password_file}: {error.strerror}") from error
     return replace(access, user=options.user, password=password)
+
+
+def _member(text: str) -> str:
+    """`HOST:PORT`, with the default port if it is missing."""
+    host, _, port = text.rpartition(":")
+    if not text or (port and host and not (port.isdigit() or text.endswith("]"))):
+        raise StartError("--store etcd://HOST:PORT[,HOST:PORT…]: one member at least, without paths")
+    return text if host and port.isdigit() else f"{text}:{_PORT}"

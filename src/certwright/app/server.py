@@ -390,7 +390,10 @@ class Serving:
         self._api.use_front_proxy(identity.front_proxy, certificates_in(client_ca))
         before, self._identity = self._identity, identity
         if identity.ca_pem != before.ca_pem:
-            self._publish_ca(before.ca_pem, identity.ca_pem)
+            self._api.use_root_ca(identity.ca_pem.decode())
+            if (path := kubeconfig_of(self._in_use.options)).exists():
+                old, new = base64.b64encode(before.ca_pem), base64.b64encode(identity.ca_pem)
+                write_atomically(path, path.read_bytes().replace(old, new))
             logs.event(
                 _log,
                 logging.INFO,
@@ -399,13 +402,6 @@ class Serving:
                 formerEnds=read_certificate(before.ca_pem).not_after,
                 ends=read_certificate(identity.ca_pem).not_after,
             )
-
-    def _publish_ca(self, before: bytes, after: bytes) -> None:
-        """Replace the CA of before where it is published. Raises `OSError`."""
-        self._api.use_root_ca(after.decode())
-        if (path := kubeconfig_of(self._in_use.options)).exists():
-            content = path.read_bytes()
-            write_atomically(path, content.replace(base64.b64encode(before), base64.b64encode(after)))
 
 
 def kubeconfig_of(options: ServeOptions) -> Path:

@@ -31,7 +31,13 @@ async def open_store(options: ServeOptions) -> Store:
         return MemoryStore()
     try:
         if is_etcd(options):
-            return await _open_etcd(options)
+            loop = asyncio.get_running_loop()
+            # An etcd that does not answer is waited for during its `patience_s`.
+            notice = loop.call_later(_SOON_S, _log.warning, "waiting for %s", options.store)
+            try:
+                return await etcd_of(options).open(new_seal(options), check_row)
+            finally:
+                notice.cancel()
         keys = (options.data_dir / FILE_NAME, options.data_dir / "pki" / "sa.key")
         return await open_sqlite(
             sqlite_path(options),
@@ -41,16 +47,6 @@ async def open_store(options: ServeOptions) -> Store:
         )
     except StoreError as error:
         raise StartError(str(error)) from error
-
-
-async def _open_etcd(options: ServeOptions) -> Store:
-    loop = asyncio.get_running_loop()
-    # An etcd that does not answer is waited for during its `patience_s`.
-    notice = loop.call_later(_SOON_S, _log.warning, "waiting for %s", options.store)
-    try:
-        return await etcd_of(options).open(new_seal(options), check_row)
-    finally:
-        notice.cancel()
 
 
 def check_row(row: Row) -> str:

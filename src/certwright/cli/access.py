@@ -143,7 +143,10 @@ async def session(
     try:
         namespace = options.namespace or access.namespace or "default"
         patient = _Patient(transport, access.server)
-        _warn_of_end(choice, access)
+        # Warn in the last days of a token, before machines stand without one.
+        claims, now = claims_of(access.token), datetime.now(UTC)
+        if claims.end is not None and claims.end > now and claims.ends_soon(now, within_s=_WARN_WITHIN_S):
+            report_warning(f"the token of {choice} ends at {at(claims.end)}; {_new_token(claims)}")
         yield Session(Client(patient, user_agent=USER_AGENT, on_warning=report_warning), namespace)
     except Untrusted as error:
         raise Failed(_untrusted(choice, access, error)) from error
@@ -155,7 +158,10 @@ async def session(
             "address of another program, or does a proxy answer? --kubeconfig names another server"
         ) from error
     except Unreachable as error:
-        raise Failed(_unreachable(choice, access.server, error)) from error
+        raise Failed(
+            f"the server {access.server} of {choice} cannot be reached: {str(error).rstrip('.')}; "
+            "is the server running? `certwright serve` starts it, --kubeconfig names another"
+        ) from error
     except Unauthorized as error:
         raise Failed(_unauthorized(choice, access, error)) from error
     except Forbidden as error:
@@ -169,7 +175,16 @@ async def session(
 def load(choice: Choice, context: str | None) -> ClusterAccess:
     """Read the chosen kubeconfig. Raises `Failed`."""
     if not choice.paths:
-        return _of_the_pod(context)
+        if context is not None:
+            raise Failed(
+                f"--context {context} names a part of a kubeconfig, and none is given; see --kubeconfig"
+            )
+        try:
+            cluster_access = kubeconfig.in_cluster(os.environ)
+        except KubeconfigError as error:
+            raise Failed(f"the pod's service account cannot be used: {error}") from error
+        assert cluster_access is not None
+        return cluster_access
     if not any(path.exists() for path in choice.paths):
         raise Failed(
             f"the kubeconfig {choice} does not exist; `certwright serve` writes one, or name another"
@@ -178,17 +193,6 @@ def load(choice: Choice, context: str | None) -> ClusterAccess:
         return kubeconfig.load(choice.paths, context)
     except KubeconfigError as error:
         raise Failed(_unusable(choice, error)) from error
-
-
-def _of_the_pod(context: str | None) -> ClusterAccess:
-    if context is not None:
-        raise Failed(f"--context {context} names a part of a kubeconfig, and none is given; see --kubeconfig")
-    try:
-        cluster_access = kubeconfig.in_cluster(os.environ)
-    except KubeconfigError as error:
-        raise Failed(f"the pod's service account cannot be used: {error}") from error
-    assert cluster_access is not None
-    return cluster_access
 
 
 def connect(choice: Choice, access: ClusterAccess, *, heartbeat_s: int = HEARTBEAT_S) -> Transport:
@@ -206,20 +210,6 @@ def _unusable(choice: Choice, error: KubeconfigError) -> str:
     if any(path.exists() and not os.access(path, os.R_OK) for path in choice.paths):
         sentence += "; run it with sudo, or have `certwright user create` make a kubeconfig for you"
     return f"the kubeconfig {choice} cannot be used: {sentence}"
-
-
-def _unreachable(choice: Choice, server: str, error: Unreachable) -> str:
-    return (
-        f"the server {server} of {choice} cannot be reached: {str(error).rstrip('.')}; "
-        "is the server running? `certwright serve` starts it, --kubeconfig names another"
-    )
-
-
-def _warn_of_end(choice: Choice, access: ClusterAccess) -> None:
-    """Warn in the last days of a token, before machines stand without one."""
-    claims, now = claims_of(access.token), datetime.now(UTC)
-    if claims.end is not None and claims.end > now and claims.ends_soon(now, within_s=_WARN_WITHIN_S):
-        report_warning(f"the token of {choice} ends at {at(claims.end)}; {_new_token(claims)}")
 
 
 def _unauthorized(choice: Choice, access: ClusterAccess, error: Unauthorized) -> str:

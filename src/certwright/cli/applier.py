@@ -61,14 +61,10 @@ def _additions(
             inner = three_way_patch(before if isinstance(before, Mapping) else {}, value, there)
             if inner:
                 patch[name] = inner
-        elif _differs(value, there):
+        # In Python True == 1, but not in JSON.
+        elif value != there or isinstance(value, bool) != isinstance(there, bool):
             patch[name] = value
     return patch
-
-
-def _differs(desired: Any, live: Any) -> bool:
-    # In Python True == 1, but not in JSON.
-    return desired != live or (isinstance(desired, bool) != isinstance(live, bool))
 
 
 def with_last_applied(desired: Mapping[str, Any]) -> dict[str, Any]:
@@ -198,7 +194,12 @@ class Applier:
         check_name(content)
         if not kind.namespaced:
             return kind, "", content
-        namespace = self._namespace_of(content)
+        own = content["metadata"].get("namespace")
+        if own is not None and not isinstance(own, str):
+            raise Refused([f"metadata.namespace: {_not_text(own)}"])
+        if own and self._only_namespace and own != self._only_namespace:
+            raise Refused([f"metadata.namespace: is `{own}`, but --namespace says `{self._only_namespace}`"])
+        namespace = own or self._default_namespace
         return kind, namespace, {**content, "metadata": {**content["metadata"], "namespace": namespace}}
 
     @asynccontextmanager
@@ -299,14 +300,6 @@ class Applier:
                 if self._clock.monotonic() >= deadline:
                     raise Refused([f"kind: {error}"]) from error
             await self._clock.sleep(0.1)
-
-    def _namespace_of(self, content: Json) -> str:
-        own = content["metadata"].get("namespace")
-        if own is not None and not isinstance(own, str):
-            raise Refused([f"metadata.namespace: {_not_text(own)}"])
-        if own and self._only_namespace and own != self._only_namespace:
-            raise Refused([f"metadata.namespace: is `{own}`, but --namespace says `{self._only_namespace}`"])
-        return own or self._default_namespace
 
     async def _ensure_namespace(self, namespace: str) -> None:
         if namespace in self._namespaces:

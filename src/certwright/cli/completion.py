@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -88,10 +88,6 @@ def _names(context: click.Context, kind: str, *, everywhere: bool = False) -> li
                 name for _, name in await lazy.resource_args.names_of(here.client, target.kind, namespace)
             ]
 
-    return _within(ask)
-
-
-def _within(ask: Callable[[], Awaitable[list[str]]]) -> list[str]:
     import asyncio  # a quarter of the time that --help takes
 
     async def bounded() -> list[str]:

@@ -174,7 +174,17 @@ class Files:
         self._context = context
         for file in self._paths(path):
             self._read(file)
-        self._find_repeats()
+        first: dict[str, Setting] = {}
+        for setting in self.settings:
+            before = first.setdefault(setting.key, setting)
+            if before is setting or self.keys[setting.key].is_list:
+                continue
+            where = f"{before.path}, line {before.line}"
+            self._refuse(
+                setting.path,
+                setting.line,
+                f"`{setting.key}` is set in {where}, too; keep one",
+            )
 
     def _paths(self, path: Path) -> list[Path]:
         directory = path.parent / "conf.d"
@@ -263,7 +273,22 @@ class Files:
             elif (key := self.keys.get(name)) is None:
                 self._refuse(path, line, self._unknown(name))
             else:
-                self._set(key, value, path, line)
+                try:
+                    shown = key.read(value)
+                    given = key.read(value if key.name in _SHELL_KEYS else resolve(value))
+                    key.check(given, self._context)
+                except click.BadParameter as error:
+                    # What a variable or a file contains may be a credential, and the error may quote it.
+                    text = (
+                        error.message.rstrip(".")
+                        if given == shown
+                        else f"what {shown!r} stands for is not valid"
+                    )
+                    self._refuse(path, line, f"`{key.name}`: {text}")
+                except ValueError as error:
+                    self._refuse(path, line, f"`{key.name}`: {error}")
+                else:
+                    self.settings.append(Setting(key.name, given, shown, path, line))
 
     def _unknown(self, name: str) -> str:
         root = self._context.find_root()
@@ -277,33 +302,6 @@ class Files:
         near = lazy.difflib.get_close_matches(name, self.keys, n=1)
         hint = f"did you mean `{near[0]}`?" if near else "`certwright config schema` lists them"
         return f"there is no key `{name}`; {hint}"
-
-    def _set(self, key: Key, value: Any, path: Path, line: int) -> None:
-        try:
-            shown = key.read(value)
-            given = key.read(value if key.name in _SHELL_KEYS else resolve(value))
-            key.check(given, self._context)
-        except click.BadParameter as error:
-            # What a variable or a file contains may be a credential, and the error may quote it.
-            text = error.message.rstrip(".") if given == shown else f"what {shown!r} stands for is not valid"
-            self._refuse(path, line, f"`{key.name}`: {text}")
-        except ValueError as error:
-            self._refuse(path, line, f"`{key.name}`: {error}")
-        else:
-            self.settings.append(Setting(key.name, given, shown, path, line))
-
-    def _find_repeats(self) -> None:
-        first: dict[str, Setting] = {}
-        for setting in self.settings:
-            before = first.setdefault(setting.key, setting)
-            if before is setting or self.keys[setting.key].is_list:
-                continue
-            where = f"{before.path}, line {before.line}"
-            self._refuse(
-                setting.path,
-                setting.line,
-                f"`{setting.key}` is set in {where}, too; keep one",
-            )
 
     @property
     def defaults(self) -> dict[str, Any]:

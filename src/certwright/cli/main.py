@@ -274,7 +274,17 @@ def _report_error(error: BaseException) -> int:
         case click.exceptions.Exit():
             return error.exit_code
         case click.UsageError():
-            return _report_usage(error)
+            if isinstance(error, click.exceptions.NoArgsIsHelpError):
+                error.show()
+                return error.exit_code
+            context = error.ctx
+            # click lists the choices of a missing option below each other.
+            message = " ".join(error.format_message().split()).rstrip(".")
+            if context is None or message.endswith(("?", "`")) or context.parent is None:
+                report_error(message)
+            else:
+                report_error(f"{message}; `{context.command_path} --help` shows its usage")
+            return error.exit_code
         case errors.Failed() | errors.AlreadyReported():
             error.show()
             return error.exit_code
@@ -286,20 +296,6 @@ def _report_error(error: BaseException) -> int:
         case _:
             report_error(_unforeseen(error))
             return 1
-
-
-def _report_usage(error: click.UsageError) -> int:
-    if isinstance(error, click.exceptions.NoArgsIsHelpError):
-        error.show()
-        return error.exit_code
-    context = error.ctx
-    # click lists the choices of a missing option below each other.
-    message = " ".join(error.format_message().split()).rstrip(".")
-    if context is None or message.endswith(("?", "`")) or context.parent is None:
-        report_error(message)
-    else:
-        report_error(f"{message}; `{context.command_path} --help` shows its usage")
-    return error.exit_code
 
 
 def _unforeseen(error: BaseException) -> str:

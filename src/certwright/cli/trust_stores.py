@@ -22,7 +22,7 @@ from certwright.cli.errors import Failed
 from certwright.cli.resource_args import fetch, one_object
 from certwright.diagnosis import related
 from certwright.diagnosis.words import at
-from certwright.kube.api.core import SECRETS, Secret
+from certwright.kube.api.core import SECRETS
 from certwright.kube.util.encoding import in_words
 from certwright.pki import certificates
 from certwright.pki.certificates import CertificateFacts
@@ -274,7 +274,12 @@ async def of_object(here: Session, words: tuple[str, ...], secrets_in: str) -> C
         secret = _of_ca_issuer(await fetch(here, kind, name), f"{kind.kind} {name}")
         namespace = secrets_in if kind is related.CLUSTER_ISSUERS else namespace
     stored = await fetch(Session(here.client, namespace), SECRETS, secret)
-    return _of_secret(stored, f"secret {namespace}/{secret}")
+    title = f"secret {namespace}/{secret}"
+    if pem := stored.data.get("ca.crt"):
+        return only_ca(pem, f"ca.crt of {title}")
+    if pem := stored.data.get("tls.crt"):
+        return only_ca(pem, f"tls.crt of {title} (it has no ca.crt)")
+    raise Failed(f"{title} has neither ca.crt nor tls.crt")
 
 
 def _of_ca_issuer(issuer: dict[str, Any], title: str) -> str:
@@ -284,14 +289,6 @@ def _of_ca_issuer(issuer: dict[str, Any], title: str) -> str:
             f"{title} has no CA Secret (spec.ca is missing); name a Certificate or a Secret, or use --file"
         )
     return str(name)
-
-
-def _of_secret(secret: Secret, title: str) -> CertificateFacts:
-    if pem := secret.data.get("ca.crt"):
-        return only_ca(pem, f"ca.crt of {title}")
-    if pem := secret.data.get("tls.crt"):
-        return only_ca(pem, f"tls.crt of {title} (it has no ca.crt)")
-    raise Failed(f"{title} has neither ca.crt nor tls.crt")
 
 
 def only_ca(pem: bytes, title: str) -> CertificateFacts:

@@ -305,20 +305,15 @@ def _issuing(objects: RelatedObjects) -> Diagnosis:
     if not ready:
         return Diagnosis(f"{name} is waiting for {issuer_words(objects.certificate)} to sign it")
     if objects.order is not None and not (objects.order.get("status") or {}).get("failureTime"):
-        return _ordered(objects, objects.order)
+        why = sentence(str((objects.order.get("status") or {}).get("reason", "")))
+        if not why:
+            return Diagnosis(f"order {name_of(objects.order)} is in progress at the ACME server")
+        annotations = ((objects.issuer or {}).get("metadata") or {}).get("annotations") or {}
+        breaker = read_breaker(annotations)
+        advice = "" if breaker is not None and breaker.is_open else self_check_advice(objects.challenges)
+        return Diagnosis(f"order {name_of(objects.order)} is waiting: {why}", advice)
     message = sentence(str(ready.get("message", "")))
     return Diagnosis(f"{name} is {str(ready.get('reason', 'Pending')).lower()}: {message}")
-
-
-def _ordered(objects: RelatedObjects, order: Json) -> Diagnosis:
-    """The diagnosis of a request that waits for its order at an ACME server."""
-    why = sentence(str((order.get("status") or {}).get("reason", "")))
-    if not why:
-        return Diagnosis(f"order {name_of(order)} is in progress at the ACME server")
-    annotations = ((objects.issuer or {}).get("metadata") or {}).get("annotations") or {}
-    breaker = read_breaker(annotations)
-    advice = "" if breaker is not None and breaker.is_open else self_check_advice(objects.challenges)
-    return Diagnosis(f"order {name_of(order)} is waiting: {why}", advice)
 
 
 def _issuer_trouble(objects: RelatedObjects) -> Diagnosis | None:
@@ -327,7 +322,15 @@ def _issuer_trouble(objects: RelatedObjects) -> Diagnosis | None:
     if "issuer" in objects.hidden or (ref["group"] != OUR_GROUP and not (is_set(ref) and objects.issuer)):
         return None
     if objects.issuer is None:
-        return _issuer_missing(objects)
+        kind = ref["kind"]
+        place = f" in namespace {_namespace(objects)}" if kind == "Issuer" else ""
+        fix = "create it, or correct spec.issuerRef"
+        if objects.namesake is not None:
+            fix = f"{_OTHER_KIND[kind]} exists: set spec.issuerRef.kind to its kind"
+        return Diagnosis(
+            f"waiting for {issuer_words(objects.certificate)}, which does not exist{place}",
+            f"{fix}; issuance then continues automatically",
+        )
     ready = condition(objects.issuer, "Ready")
     return None if ready.get("status") == "True" else _issuer_not_ready(objects, ready)
 
@@ -339,18 +342,6 @@ def _namespace(objects: RelatedObjects) -> str:
 def _here(objects: RelatedObjects) -> str:
     """The namespace option for a command about the certificate."""
     return f" -n {_namespace(objects)}"
-
-
-def _issuer_missing(objects: RelatedObjects) -> Diagnosis:
-    kind = issuer_ref(objects.certificate)["kind"]
-    place = f" in namespace {_namespace(objects)}" if kind == "Issuer" else ""
-    fix = "create it, or correct spec.issuerRef"
-    if objects.namesake is not None:
-        fix = f"{_OTHER_KIND[kind]} exists: set spec.issuerRef.kind to its kind"
-    return Diagnosis(
-        f"waiting for {issuer_words(objects.certificate)}, which does not exist{place}",
-        f"{fix}; issuance then continues automatically",
-    )
 
 
 def _issuer_not_ready(objects: RelatedObjects, ready: Json) -> Diagnosis:

@@ -126,20 +126,16 @@ async def scan_hosts(addresses: Sequence[TlsAddress], *, timeout_s: float) -> li
 
     async def scan(address: TlsAddress) -> Record:
         async with slots:
-            return await _scan(address, timeout_s)
+            record = Record(source=Source.HOST, name=str(address))
+            try:
+                der = await presented_certificate(address, timeout_s=timeout_s)
+                return record.with_facts(read_der(der))
+            except ScanFailed as error:
+                return replace(record, problem=str(error))
+            except PkiError as error:
+                return replace(record, problem=f"{address} presents what cannot be read: {error}")
 
     return list(await asyncio.gather(*map(scan, dict.fromkeys(addresses))))
-
-
-async def _scan(address: TlsAddress, timeout_s: float) -> Record:
-    record = Record(source=Source.HOST, name=str(address))
-    try:
-        der = await presented_certificate(address, timeout_s=timeout_s)
-        return record.with_facts(read_der(der))
-    except ScanFailed as error:
-        return replace(record, problem=str(error))
-    except PkiError as error:
-        return replace(record, problem=f"{address} presents what cannot be read: {error}")
 
 
 # Some 8 kB each.

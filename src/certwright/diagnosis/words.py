@@ -45,14 +45,10 @@ def age(moment: datetime | None, now: datetime) -> str:
     seconds = max(0, int((now - moment).total_seconds()))
     for limit, first, second in _AGES:
         if seconds < limit:
-            return _two_units(seconds, first, second)
+            number, rest = divmod(seconds, first)
+            tail = f"{rest // second}{_LETTER[second]}" if second and rest >= second else ""
+            return f"{number}{_LETTER[first]}{tail}"
     return f"{seconds // _YEAR}y"
-
-
-def _two_units(seconds: int, first: int, second: int) -> str:
-    count, rest = divmod(seconds, first)
-    tail = f"{rest // second}{_LETTER[second]}" if second and rest >= second else ""
-    return f"{count}{_LETTER[first]}{tail}"
 
 
 def span(length: timedelta) -> str:

@@ -101,7 +101,14 @@ class NewCa:
 
 def new_certificate(requested: NewCertificate) -> Json:
     """The Certificate. Raises `click.UsageError` for names that belong to another option, or for none."""
-    _check_names(requested)
+    if not (requested.dns or requested.ip or requested.uri or requested.email or requested.common_name):
+        raise click.UsageError("a certificate needs a name: --dns, --ip, --uri, --email or --common-name")
+    for name in requested.dns:
+        if is_ip_address(name):
+            raise click.UsageError(f"--dns {name}: is an IP address; use --ip {name}")
+    for address in requested.ip:
+        if not is_ip_address(address):
+            raise click.UsageError(f"--ip {address}: is not an IP address; use --dns for DNS names")
     kind = requested.kind or "Issuer"
     optional = {
         "commonName": requested.common_name,
@@ -150,17 +157,6 @@ def new_ca(requested: NewCa) -> list[Json]:
 
 def _object(kind: str, name: str, spec: Json) -> Json:
     return {"apiVersion": _API_VERSION, "kind": kind, "metadata": {"name": name}, "spec": spec}
-
-
-def _check_names(requested: NewCertificate) -> None:
-    if not (requested.dns or requested.ip or requested.uri or requested.email or requested.common_name):
-        raise click.UsageError("a certificate needs a name: --dns, --ip, --uri, --email or --common-name")
-    for name in requested.dns:
-        if is_ip_address(name):
-            raise click.UsageError(f"--dns {name}: is an IP address; use --ip {name}")
-    for address in requested.ip:
-        if not is_ip_address(address):
-            raise click.UsageError(f"--ip {address}: is not an IP address; use --dns for DNS names")
 
 
 Json = dict[str, Any]

@@ -156,7 +156,8 @@ class _Deleter:
             async for item, problem in results:
                 if problem:
                     tally.add("failed")
-                    self._fail(problem)
+                    self.failed = True
+                    report_error(problem)
                 elif problem is None and item.kind is not None:
                     tally.add("deleted")
                     echo(f"{reference(item.kind, item.name)} deleted")
@@ -197,7 +198,3 @@ class _Deleter:
         except TimeoutError:
             return False
         return True
-
-    def _fail(self, sentence: str) -> None:
-        self.failed = True
-        report_error(sentence)

@@ -54,12 +54,25 @@ async def command(
     async with session(server) as here:
         namespace = "" if all_namespaces else here.namespace
         target = await _target(here, words, all_namespaces=all_namespaces)
-        events = await _events(here, namespace, target)
+        # The events, oldest first; those about cluster-wide objects are looked for in all namespaces.
+        if target is None:
+            listing = await here.client.list(EVENTS, namespace)
+        else:
+            fields = f"involvedObject.kind={target.kind.kind},involvedObject.name={target.names[0]}"
+            listing = await here.client.list(EVENTS, target.namespace, fields=fields)
+        events = sorted(listing.items, key=last_seen)
     if output is not None:
         print_content({"apiVersion": "v1", "kind": "List", "metadata": {}, "items": events}, output)
         return
     if events:
-        _print(events, datetime.now(UTC), namespaces=all_namespaces, headers=not no_headers)
+        now = datetime.now(UTC)
+        titles = ["LAST SEEN", "TYPE", "REASON", "OBJECT", "MESSAGE"]
+        rows = [_row(event, now) for event in events]
+        if all_namespaces:
+            titles.insert(0, "NAMESPACE")
+            spaces = [str(event["metadata"].get("namespace", "")) for event in events]
+            rows = [(space, *row) for space, row in zip(spaces, rows, strict=True)]
+        print_table(titles, rows, headers=not no_headers)
         return
     about = f" about {'/'.join(words)}" if words else ""
     place = f" in namespace {namespace} (-A searches all)" if namespace else ""
@@ -73,26 +86,6 @@ async def _target(here: Session, words: tuple[str, ...], *, all_namespaces: bool
     if len(targets) != 1 or len(targets[0].names) != 1:
         raise click.UsageError("name one object, e.g. `certificate/web`, or none for all events")
     return targets[0]
-
-
-async def _events(here: Session, namespace: str, target: Target | None) -> list[Json]:
-    """The events, oldest first; those about cluster-wide objects are looked for in all namespaces."""
-    if target is None:
-        listing = await here.client.list(EVENTS, namespace)
-    else:
-        fields = f"involvedObject.kind={target.kind.kind},involvedObject.name={target.names[0]}"
-        listing = await here.client.list(EVENTS, target.namespace, fields=fields)
-    return sorted(listing.items, key=last_seen)
-
-
-def _print(events: list[Json], now: datetime, *, namespaces: bool, headers: bool) -> None:
-    titles = ["LAST SEEN", "TYPE", "REASON", "OBJECT", "MESSAGE"]
-    rows = [_row(event, now) for event in events]
-    if namespaces:
-        titles.insert(0, "NAMESPACE")
-        spaces = [str(event["metadata"].get("namespace", "")) for event in events]
-        rows = [(space, *row) for space, row in zip(spaces, rows, strict=True)]
-    print_table(titles, rows, headers=headers)
 
 
 def _row(event: Json, now: datetime) -> tuple[str, ...]:

@@ -321,18 +321,15 @@ class _Objects(_Getter):
         async with aclosing(watch):
             async for batch in watch:
                 for event in batch:
-                    self._print_change(target, event.object)
-
-    def _print_change(self, target: Target, obj: Json) -> None:
-        if self._form == "name":
-            echo(reference(target.kind, obj["metadata"]["name"]))
-        elif self._output.columns:
-            self._print_rows([obj])
-        elif self._form == "yaml":
-            echo("---")
-            print_content(obj, "yaml")
-        else:
-            self._print(obj)
+                    if self._form == "name":
+                        echo(reference(target.kind, event.object["metadata"]["name"]))
+                    elif self._output.columns:
+                        self._print_rows([event.object])
+                    elif self._form == "yaml":
+                        echo("---")
+                        print_content(event.object, "yaml")
+                    else:
+                        self._print(event.object)
 
 
 class _Printed:

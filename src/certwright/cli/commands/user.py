@@ -122,7 +122,16 @@ async def create_user(client: Client, user: NewUser) -> Token:
         await client.apply(_ROLES, role, field_manager="certwright-user", force=True)
     for binding in desired:
         await _ensure(client, _kind_of(binding), binding)
-    return await _new_token(client, user)
+    path = SERVICE_ACCOUNTS.path(NAMESPACE, user.name, "token")
+    spec = {"expirationSeconds": int(user.lifetime.total_seconds())}
+    body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
+    headers = {"content-type": "application/json"}
+    response = await client.raw("POST", path, body=msgspec.json.encode(body), headers=headers)
+    status = msgspec.json.decode(response.body)["status"]
+    token = Token(status["token"], status["expirationTimestamp"])
+    patch = {"metadata": {"annotations": {EXPIRES: token.expires}}}
+    await client.patch(SERVICE_ACCOUNTS, user.name, NAMESPACE, patch)
+    return token
 
 
 async def _roles(client: Client, user: NewUser, name: str) -> list[Json]:
@@ -193,19 +202,6 @@ async def delete_user(client: Client, name: str) -> None:
         await client.delete(_kind_of(binding), meta["name"], meta.get("namespace", ""))
     for role in (await client.list(_ROLES, labels=f"{LABEL}={name}")).items:
         await client.delete(_ROLES, role["metadata"]["name"], role["metadata"]["namespace"])
-
-
-async def _new_token(client: Client, user: NewUser) -> Token:
-    path = SERVICE_ACCOUNTS.path(NAMESPACE, user.name, "token")
-    spec = {"expirationSeconds": int(user.lifetime.total_seconds())}
-    body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
-    headers = {"content-type": "application/json"}
-    response = await client.raw("POST", path, body=msgspec.json.encode(body), headers=headers)
-    status = msgspec.json.decode(response.body)["status"]
-    token = Token(status["token"], status["expirationTimestamp"])
-    patch = {"metadata": {"annotations": {EXPIRES: token.expires}}}
-    await client.patch(SERVICE_ACCOUNTS, user.name, NAMESPACE, patch)
-    return token
 
 
 def _binding(

@@ -29,7 +29,11 @@ def of_certbot(authenticator: str, settings: Values) -> Challenge:
         return Challenge(solver={"dns01": {"route53": {}}}, note=_AMBIENT)
     path = settings.get(f"dns_{plugin}_credentials", "")
     if plugin == "google" and path:
-        return _google(Path(path))
+        project = read_json(Path(path)).get("project_id")
+        if not isinstance(project, str):
+            return _incomplete(path)
+        key = ("key.json", read_text(Path(path)))
+        return _dns("cloudDNS", {"project": project}, serviceAccountSecretRef=key)
     kind = dns_providers.SPELLINGS.get(plugin)
     if kind is None or not path:
         return _unknown(f"certbot's plugin {authenticator}")
@@ -40,7 +44,17 @@ def of_certbot(authenticator: str, settings: Values) -> Challenge:
 def of_acme_sh(script: str, saved: Values) -> Challenge:
     """The solver for a script of `dnsapi`, with the variables that acme.sh has saved."""
     if script == "dns_nsupdate":
-        return _nsupdate(saved)
+        path = saved.get("SAVED_NSUPDATE_KEY", "")
+        try:
+            match = _NAMED_KEY.search(read_text(Path(path))) if path else None
+        except CannotImport:
+            match = None
+        server = saved.get("SAVED_NSUPDATE_SERVER", "")
+        if match is None or not server:
+            return _incomplete(path or "account.conf")
+        port = saved.get("SAVED_NSUPDATE_SERVER_PORT") or "53"
+        values = {"server": server, "port": port, **match.groupdict()}
+        return _challenge("rfc2136", values) or _incomplete(path)
     kind = _SCRIPTS.get(script)
     if kind is None:
         return _unknown(f"acme.sh's {script}")
@@ -73,26 +87,6 @@ _SCRIPTS: Final = {
     "dns_dgon": "digitalocean",
     "dns_pdns": "powerDNS",
 }
-
-
-def _google(path: Path) -> Challenge:
-    project = read_json(path).get("project_id")
-    if not isinstance(project, str):
-        return _incomplete(str(path))
-    return _dns("cloudDNS", {"project": project}, serviceAccountSecretRef=("key.json", read_text(path)))
-
-
-def _nsupdate(saved: Values) -> Challenge:
-    path = saved.get("SAVED_NSUPDATE_KEY", "")
-    try:
-        match = _NAMED_KEY.search(read_text(Path(path))) if path else None
-    except CannotImport:
-        match = None
-    server = saved.get("SAVED_NSUPDATE_SERVER", "")
-    if match is None or not server:
-        return _incomplete(path or "account.conf")
-    port = saved.get("SAVED_NSUPDATE_SERVER_PORT") or "53"
-    return _challenge("rfc2136", {"server": server, "port": port, **match.groupdict()}) or _incomplete(path)
 
 
 def _unknown(what: str) -> Challenge:
