@@ -40,7 +40,7 @@ USER, UID, GROUP, EXTRA = "X-Remote-User", "X-Remote-Uid", "X-Remote-Group", "X-
 
 
 class FrontProxy(msgspec.Struct, frozen=True):
-    """The proxy's client certificate with its key, and the CA that has issued it (PEM)."""
+    """The proxy's client certificate with its key, and their CA (PEM)."""
 
     pair_pem: bytes
     ca_pem: bytes

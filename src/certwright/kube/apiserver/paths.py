@@ -127,8 +127,8 @@ _PROBE_KEY = Key("healthz", "", "healthz")
 class Health:
     """The health of a server.
 
-    `started`: it has loaded what it needs to answer; `stopping`: it accepts no more work. `budget_s`: timeout
-    of each check, as kube-apiserver has for its check of etcd; all checks of a request run concurrently.
+    `started`: it is ready to answer; `stopping`: it accepts no more work. `budget_s`: the timeout of each
+    check, as in kube-apiserver's check of etcd; all checks of a request run concurrently.
     """
 
     def __init__(self, store: Store, *, budget_s: float = 2.0) -> None:

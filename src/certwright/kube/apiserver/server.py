@@ -221,7 +221,7 @@ class ApiServer:
     def use_root_ca(self, pem: str) -> None:
         """Publish another CA that verifies this server, from now on.
 
-        ConfigMaps and Secrets that exist get it at the next start, because servers on one store renew their
+        Existing ConfigMaps and Secrets get the CA at the next start, because servers on one store renew their
         CA at slightly different moments and would replace each other's.
         """
         self._contents.root_ca = pem

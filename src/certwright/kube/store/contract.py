@@ -40,8 +40,8 @@ class Row(NamedTuple):
 
 
 class Event(NamedTuple):
-    """One committed change. `row` is the new content (for a deletion: the last one, at the deletion's
-    revision); `previous` is what it replaced, None for a creation."""
+    """One committed change. `row`: the new content (for a deletion: the last content, at the deletion's
+    revision); `previous`: the row before, None for a creation."""
 
     revision: int
     row: Row
@@ -161,7 +161,7 @@ class Damaged(StoreError):
 
 
 class DamagedRow(Damaged):
-    """One row cannot be read, because its bytes were changed; all others can. The text names it and the
+    """One row cannot be read, because its bytes were changed; all others can. The text names the row and the
     remedy."""
 
     def __init__(self, key: Key, problem: str) -> None:
@@ -226,7 +226,7 @@ class Store(Protocol):
 
     async def up_to(self, revision: int) -> int:
         """`Store.revision`, once it has reached `revision`, which another process may have committed. Returns
-        immediately, with a lower revision, if it has not been written yet."""
+        immediately, with a lower revision, if that revision does not exist yet."""
 
     async def get(self, key: Key) -> Row | None:
         """The committed row. Raises `DamagedRow`."""
@@ -243,21 +243,20 @@ class Store(Protocol):
         a caller MUST NOT refuse or skip a write because of it, but read `latest` first."""
 
     async def settled(self, key: Key) -> None:
-        """Return when the row that `latest` shows is committed, so that a refusal may rest on it: a client
-        that gets a conflict must not read the row of before. Raises `Unavailable` when it is not
+        """Return when the row that `latest` returns is committed, so that a refusal may rest on it: a client
+        that gets a conflict must not read the earlier row afterwards. Raises `Unavailable` if the row is not
         committed."""
 
     async def list(self, bucket: str, namespace: str | None = None, **options: Unpack[ListOptions]) -> Page:
         """Committed rows of a bucket in order of (namespace, name), all of one revision.
 
         `namespace` None means all. `after` is the (namespace, name) where the previous page ended, and
-        `revision` that page's: the list continues as of that revision, whatever was written since. With
-        `meta_only` the rows' bodies are empty and are not read. A page ends early, with `more`, once its rows
-        reach `max_bytes`; its last row may exceed them. With `keep` the page has only rows that it accepts;
-        the bodies of others need not be read. Such a page may end anywhere, even empty, and continues after
-        its `last`. `counted` (not together with `keep`) requests `remaining`. Raises `Compacted` when
-        `revision` is too old, and `FutureRevision`. Rows that cannot be read are left out, and named in
-        `damaged`.
+        `revision` that page's: the list continues as of that revision, without later writes. With `meta_only`
+        the rows' bodies are empty and are not read. A page ends early, with `more`, once its rows reach
+        `max_bytes`; its last row may exceed them. With `keep` the page has only accepted rows; the bodies of
+        others need not be read. Such a page may end anywhere, even empty, and continues after its `last`.
+        `counted` (not together with `keep`) requests `remaining`. Raises `Compacted` if `revision` is too
+        old, and `FutureRevision`. Unreadable rows are left out, and named in `damaged`.
         """
 
     async def count(self, bucket: str, namespace: str | None = None) -> int:
@@ -266,9 +265,9 @@ class Store(Protocol):
     async def put(self, key: Key, encode: Encode, *, expect: int | None = None) -> Row:
         """Write a row and return it once it is committed.
 
-        `expect` 0: it must not exist (`Exists`). A revision: it must be at that one (`Changed`, `Missing`).
-        None: any existing row is replaced. Raises `Unavailable` when it could not be committed, or when the
-        outcome is unknown, and `TooLarge`.
+        `expect` 0: the row must not exist (`Exists`). A revision: the row must be at that revision
+        (`Changed`, `Missing`). None: any existing row is replaced. Raises `Unavailable` if it could not be
+        committed, or if the outcome is unknown, and `TooLarge`.
         """
 
     async def delete(self, key: Key, encode: Encode | None = None, *, expect: int | None = None) -> Row:

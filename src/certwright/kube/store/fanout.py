@@ -1,11 +1,11 @@
-"""Fan-out of commits to watchers: each gets the events of its bucket and namespace, each exactly once.
+"""Fan-out of commits to watchers: each gets the events of its bucket and namespace, exactly once.
 
 `publish` appends events to the window and notifies the watchers before it returns, so that watch events are
 sent before the writer gets its response. Watchers beyond the number that a writer should wait for are
-notified in the next turns of the loop. A watcher that joins in between reads the events from the window, and
-skips the repeated ones.
+notified in the next turns of the loop. A watcher that joins meanwhile reads the events from the window, and
+skips repetitions.
 
-Notifying a watcher costs about as much for one event as for ten. So after many notifications the next one is
+Notifying a watcher costs about as much for one event as for ten. So after many notifications the next is
 delayed a little, in proportion, and writes in that time are delivered together: a lone write is delivered
 immediately, and a thousand writes a second to a hundred watchers do not fill the processor.
 """

@@ -39,11 +39,11 @@ def size_of(event: Event) -> int:
 
 
 class EventLog:
-    """Committed events, the oldest dropped first when there are more than `max_bytes`.
+    """Committed events; above `max_bytes` the oldest are dropped.
 
-    `revision` is the one the store starts at: nothing before it is known. A list that is continued at an
-    older revision retains the events since then, up to `max_held_bytes`, so that a slow client can read it to
-    its end: until `max_bytes` of events have been appended without a further page of it.
+    `revision`: the store's revision at the start, before which nothing is known. A list that is continued at
+    an older revision retains the events since then, up to `max_held_bytes`, so that a slow client can read it
+    to its end: until `max_bytes` of events have been appended without a further page of the list.
     """
 
     def __init__(
@@ -123,8 +123,8 @@ class EventLog:
 
     @staticmethod
     def _size_of_shared(event: Event | None) -> int:
-        """The bytes that the next event of the key has in common with this one, and that are counted once:
-        its previous row."""
+        """The bytes of the event's row that the key's next event has as its previous row, and that are
+        counted once."""
         return 0 if event is None or event.deleted else size_of_row(event.row)
 
     def last(self, key: Key) -> Event | None:

@@ -1,8 +1,8 @@
-"""Store mark: a file beside a store with its id, and a revision that it has certainly reached.
+"""Store mark: a file beside a store with the store's id, and a revision that the store has certainly reached.
 
-A store that was emptied, replaced by another one, or that lost its write-ahead log looks like a good store to
-SQLite and to etcd. The mark is a second record of what must exist. It may be behind the store, at most by the
-time between two of its writes; it is never ahead, because only committed revisions are written to it.
+A store that was emptied, replaced, or has lost its write-ahead log looks valid to SQLite and to etcd. The
+mark is a second record of what must exist. It may be behind the store, at most by the time between two writes
+of the mark, and is never ahead, because only committed revisions are written to it.
 """
 
 from __future__ import annotations

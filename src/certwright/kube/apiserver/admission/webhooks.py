@@ -114,8 +114,8 @@ class Webhooks:
     def _version_for(
         self, hook: Hook, definition: ResourceDefinition, subresource: str, operation: str
     ) -> ResourceDefinition | None:
-        """The resource that the webhook's rules match: the requested one, or (matchPolicy) another version of
-        it."""
+        """The resource that the webhook's rules match: the requested resource, or (matchPolicy) another
+        version of it."""
         if hook.matches(definition, subresource, operation):
             return definition
         if not hook.equivalent:
@@ -130,9 +130,9 @@ class Webhooks:
     async def mutate(
         self, call: Call, hooks: tuple[Invocation, ...], new: Json | None, old: Json | None, operation: str
     ) -> bool:
-        """Let the webhooks change `new` in place, one after the other; returns whether one did.
+        """Let the webhooks change `new` in place, one after the other; returns whether any did.
 
-        When one changed it, those before it with a `reinvocationPolicy` of IfNeeded are called again.
+        After a change, earlier webhooks with the `reinvocationPolicy` IfNeeded are called again.
         """
         again: set[str] = set()
         called: set[str] = set()

@@ -33,7 +33,7 @@ _ROLES, _BINDINGS = PLURALS[:2], PLURALS[2:]
 
 
 class Rule(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """A `PolicyRule`: these verbs on these resources, or on these paths."""
+    """A `PolicyRule`: allowed verbs on resources, or on paths."""
 
     verbs: tuple[str, ...] = ()
     api_groups: tuple[str, ...] = ()
@@ -244,7 +244,7 @@ class RbacAuthorizer:
         return frozenset(names) or False
 
     def explain(self, user: Identity, action: Action) -> Decision:
-        """The decision with its reason: the first binding that allows it, or which roles are missing."""
+        """The decision with its reason: the first binding that allows the request, or the missing roles."""
         if MASTERS in user.groups:
             return Decision(allowed=True, reason="")
         missing: list[str] = []

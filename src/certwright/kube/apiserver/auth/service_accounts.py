@@ -1,8 +1,8 @@
 """ServiceAccounts as users: issues their tokens (subresource `token`), and authenticates them.
 
-A token becomes invalid when it expires, and with its ServiceAccount, and with the object that it is bound to.
-A token stored in a Secret (type `kubernetes.io/service-account-token`) does not expire: it is valid while its
-Secret contains it, and its ServiceAccount exists.
+A token becomes invalid when it expires, with its ServiceAccount, and with the object that it is bound to. A
+token in a Secret (type `kubernetes.io/service-account-token`) does not expire: it is valid while its Secret
+contains it, and its ServiceAccount exists.
 
 Source: Kubernetes documentation, "Managing Service Accounts", bound tokens, long-lived API tokens; API
 reference, TokenRequest v1 authentication.k8s.io; `pkg/serviceaccount/claims.go`, `legacy.go`.
@@ -140,9 +140,9 @@ class _TokenRequest(msgspec.Struct):
 
 
 class _Verified(NamedTuple):
-    """A token that was valid when last checked; `needs` are the objects that it depends on.
+    """A token that was valid when last checked; `needs`: the objects that it depends on.
 
-    `is_kept`: it is stored in a Secret, and is valid only as long as the Secret contains it.
+    `is_kept`: the token is in a Secret, and valid only as long as the Secret contains it.
     """
 
     identity: Identity

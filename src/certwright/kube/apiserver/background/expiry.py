@@ -1,7 +1,7 @@
 """Event expiry: deletes Events that have not been written for a while.
 
-Of each Event only its key is kept, in the minute in which it may be due. Then its row is read: an Event that
-was written since moves to a later minute. So an Event costs about 100 bytes, and nothing is scanned.
+Of each Event only the key is kept, in the minute in which the Event may be due. Then the row is read: an
+Event that was written again moves to a later minute. So an Event costs about 100 bytes, without scans.
 
 Source: Kubernetes documentation, kube-apiserver's `--event-ttl` (one hour).
 """

@@ -113,7 +113,7 @@ Selector = tuple[Requirement, ...]
 
 
 class Selectors:
-    """Label selectors of which one must match; each is indexed by a label that it requires."""
+    """Label selectors, one of which must match; each is indexed by a label that it requires."""
 
     def __init__(self, given: Iterable[Selector]) -> None:
         self._by_label: dict[tuple[str, str | None], list[Selector]] = {}  # None: more than one value matches

@@ -74,7 +74,7 @@ class TokenSecrets:
         self._root_ca = base64.b64encode(pem.encode()).decode()
 
     def wrote(self, definition: ResourceDefinition, row: Row, previous: Row | None) -> None:
-        """Enqueue a Secret that names an account, and those that name a new account."""
+        """Enqueue a Secret that names an account, and the Secrets that name a new account."""
         if definition.bucket == SECRETS:
             self.enqueue(row)
         elif previous is None:

@@ -64,7 +64,7 @@ def read(serialized: bytes) -> Tree:
 
 
 def inside(tree: Tree, skipped: int) -> Tree:
-    """What a tree that is one `cel.bind` binds its variable for.
+    """The expression for which a tree of one `cel.bind` binds its variable.
 
     `skipped`: the characters before its text.
     """

@@ -27,9 +27,9 @@ _PAUSE_EVERY_S, _PAUSE_S = 0.002, 0.001
 class Meter:
     """A budget of processor time for the thread that evaluates.
 
-    Not of wall time: on a machine that stalls, that would refuse objects that are cheap to check. `clock`
-    returns the seconds of processor time that the thread has used. `pauses`: yield the interpreter to other
-    threads; not for the event loop's thread, because the others wait for it.
+    Wall time would refuse cheap objects on a machine that stalls. `clock` returns the thread's processor time
+    in seconds. `pauses`: yield the interpreter to other threads; not for the event loop's thread, because the
+    others wait for it.
     """
 
     def __init__(

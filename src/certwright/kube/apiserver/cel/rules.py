@@ -186,7 +186,8 @@ def run_rules(
 
 
 class _Part(NamedTuple):
-    """A part of the object, that of the old object, and where it is. `unchanged`: so is what contains it."""
+    """A part of the object, the part of the old object, and the path. `unchanged`: the parent is
+    unchanged."""
 
     new: Any
     old: Any

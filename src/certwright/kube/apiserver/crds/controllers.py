@@ -58,8 +58,8 @@ class DefinitionControllers:
             self._backend.tasks.start(self.settle(""), name=f"names of {group}")
 
     async def settle(self, name: str) -> None:
-        """Write the status of a definition until no controller changes it, and of those that waited for its
-        names."""
+        """Write the status of a definition until no controller changes it, then of definitions that waited
+        for its names."""
         if name:
             await self._settle_definition(name)
         while self._released:
@@ -78,7 +78,7 @@ class DefinitionControllers:
                 return
 
     async def _step(self, name: str) -> bool:
-        """One write of one controller; whether there was one."""
+        """Let one controller make one write; returns whether there was one."""
         backend = self._backend
         definition = backend.registry.by_resource(GROUP, PLURAL)
         assert definition is not None, "it is built in"

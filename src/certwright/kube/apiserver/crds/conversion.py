@@ -206,8 +206,7 @@ class Conversions:
 
 
 class ConvertedStore:
-    """A store (`Store`) that shows the rows of one resource in one version, in whichever they are stored; for
-    one request."""
+    """A view of a store (`Store`) for one request: the rows of one resource, converted to one version."""
 
     def __init__(self, store: Store, conversions: Conversions, definition: ResourceDefinition) -> None:
         self._store = store

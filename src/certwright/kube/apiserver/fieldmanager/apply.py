@@ -298,7 +298,7 @@ class Updater:
         return pruned
 
     def _convert(self, obj: Json, api_version: str, where: str) -> Json:
-        """The merged object in another version; where that is not served, as it is."""
+        """The merged object in another version; unchanged if that version is not served."""
         there = in_version(self.backend, self.call.definition, api_version)
         if there is None:
             return obj

@@ -102,7 +102,7 @@ def _keep(into: Node, name: str, below: Node, *, member: bool) -> None:
 
 
 def with_named_fields(fields: Node, kind: Type | None) -> Node:
-    """`fields` and every field that the type knows by name and that has others below it in `fields`."""
+    """`fields` and every field that the type knows by name and that contains fields of `fields`."""
     named_fields: Node = {}
     for name, node in fields.items():
         child = _child(kind, name)

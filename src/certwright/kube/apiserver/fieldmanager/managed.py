@@ -41,7 +41,7 @@ from certwright.kube.apiserver.requests.bodies import check_manager
 
 
 class NotConvertible(FieldsError):
-    """An object has fields that another version of its kind, in which a manager owns fields, lacks."""
+    """An object has fields that another version of its kind, with field owners, lacks."""
 
 
 def in_version(

@@ -73,7 +73,7 @@ def limits_within_files(limits: ConnectionLimits) -> ConnectionLimits:
 
 
 class Connection:
-    """One accepted socket. `close` ends it, also during its handshake; `is_closed`: whether it has ended."""
+    """An accepted socket. `close` ends it, even during its handshake; `is_closed`: whether it has ended."""
 
     __slots__ = ("_table", "address", "close", "flow", "is_closed", "is_privileged")
 

@@ -1,17 +1,17 @@
-"""Priority and fairness between users: which requests are answered now, queued, or rejected with 429.
+"""Priority and fairness between users: whether a request is answered now, queued, or rejected with 429.
 
-A request takes one or more seats while it is being answered. There are seats for each class of verbs
-(mutating, get, list, watch), of which a flow gets a quarter at most; beyond them requests wait in a queue per
-flow, and beyond that the answer is 429 with `Retry-After`. A flow is a user, or all ServiceAccounts of a
-namespace: a tenant may create any number of these. `system:masters` have reserved seats, and are never
-rejected. The controllers in this process, health and metrics do not wait at all.
+A request takes one or more seats while it is being answered. Each class of verbs (mutating, get, list, watch)
+has seats, of which a flow gets a quarter at most. Beyond them requests wait in a queue per flow, and beyond
+that the answer is 429 with `Retry-After`. A flow is a user, or all ServiceAccounts of a namespace, because a
+tenant may create any number of them. `system:masters` have reserved seats, and are never rejected. The
+controllers in this process, health and metrics do not wait at all.
 
-One event loop answers all requests, and many of them in one turn; a thousand of those never run concurrently,
+One event loop answers all requests, and many in one turn; a thousand short requests never run concurrently,
 so a limit on concurrent requests would limit nothing. So each turn of the loop also gets a bounded number of
 seats: other work on the loop waits for one turn at most.
 
-The seats of a list grow with the number of objects of its resource, and are kept until it has been sent. A
-watch keeps its seat until it is open.
+The seats of a list grow with the number of objects of its resource, and are kept until the list has been
+sent. A watch keeps its seat until it is open.
 
 Source: Kubernetes documentation, "API Priority and Fairness"; kube-apiserver's flags; apiserver
 `pkg/util/flowcontrol/request` (work estimates).
@@ -329,7 +329,7 @@ class Sizes:
 
 
 class _Seated:
-    """The chunks of an answer that keeps its seats until the last one."""
+    """The chunks of an answer, which keeps its seats until its last chunk."""
 
     def __init__(self, chunks: AsyncIterator[bytes], seats: Seats) -> None:
         self._chunks = chunks

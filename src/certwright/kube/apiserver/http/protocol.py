@@ -1,7 +1,7 @@
 """HTTP/1.1 protocol of one connection: requests in, responses out, in order.
 
-httptools parses a request; the handler gets it once it is complete. This module limits what a client may
-send, and how long it may take.
+httptools parses a request; the handler gets the complete request. This module limits the size and the time of
+a client's request.
 
 Source: RFC 9112.
 """
@@ -230,7 +230,7 @@ class HttpProtocol(ResponseWriter):
     # --- requests -----------------------------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
-        """Feed the parser; a method that it does not know bypasses it."""
+        """Feed the parser. A method unknown to the parser bypasses it."""
         if self._is_refused:
             return
         if self._between and (match := _METHOD.match(data)) is not None and match[0] not in _METHODS:

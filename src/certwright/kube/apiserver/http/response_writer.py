@@ -162,11 +162,11 @@ MAX_UNREAD = 64 * 1024 * 1024
 
 
 class Unread:
-    """The connections whose clients have stopped reading, and the bytes that each one buffers.
+    """The connections whose clients have stopped reading, and the buffered bytes of each.
 
-    Above `limit` bytes the connection that has been waiting longest is closed, then the next one. A slow
-    client that reads moves to the end of the order with each part, so clients that read nothing are closed
-    first. A single connection is never closed: one answer may exceed the limit.
+    Above `limit` bytes the connection that has waited longest is closed, then the next. A slow client moves
+    to the end of the order with each part it reads, so clients that read nothing are closed first. A single
+    connection is never closed: one answer may exceed the limit.
     """
 
     def __init__(self, limit: int = MAX_UNREAD) -> None:

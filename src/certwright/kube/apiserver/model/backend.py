@@ -169,8 +169,8 @@ class Backend:
         return [row async for page in self.pages(bucket, namespace) for row in page]
 
     async def replay(self, observer: Observer, buckets: Collection[str] | None = None) -> None:
-        """Report the stored rows of these buckets, by default of those that it observes, to an observer, as
-        if they were written now."""
+        """Report the stored rows of these buckets, by default of the observed ones, to an observer, as if
+        they were written now."""
         for bucket in buckets or observer.observed_buckets or ():
             definition = self.registry.by_bucket(bucket)
             if definition is not None:
@@ -206,8 +206,8 @@ class Backend:
         return current is not None and current.revision == row.revision
 
     async def readable(self, key: Key) -> Row | None:
-        """The row as the next write finds it; None also where it cannot be read, which the store has
-        reported. For background work, which skips such rows."""
+        """The row as the next write finds it; None without a readable row (the store has reported a damaged
+        one). For background work, which skips such rows."""
         try:
             return await self.store.latest(key)
         except DamagedRow:
@@ -268,7 +268,7 @@ class Backend:
 
 
 def _remains(key: Key, revision: int) -> tuple[bytes, bytes]:
-    """What watchers see of a damaged row that is deleted: only its name."""
+    """The watch event of a deleted damaged row: only its name."""
     metadata = {"name": key.name, **({"namespace": key.namespace} if key.namespace else {})}
     return encode_json({**metadata, "resourceVersion": str(revision)}), b""
 

@@ -1,7 +1,7 @@
 """Resource definitions: names, validation, presentation and storage of each resource.
 
 A `ResourceDefinition` describes one version of one resource. Handlers read nothing else, so that built-in
-kinds and those of CustomResourceDefinitions share one code path.
+kinds and custom resources share one code path.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Content negotiation: the representation that a client accepts, and the one that it sends.
+"""Content negotiation: the representations that a client accepts, and the representation of the answer.
 
 Source: RFC 9110 §12.5.1; Kubernetes documentation, "Kubernetes API Concepts", alternate representations.
 """

@@ -54,8 +54,8 @@ def to_object(definition: ResourceDefinition, row: Row) -> Json:
 
 
 def is_as_kept(definition: ResourceDefinition, row: Row, obj: Json) -> bool:
-    """Whether an unchanged object would be written as it is stored. It would not where its definition has
-    converted it on reading; then Kubernetes writes it again."""
+    """Whether the stored form of an unchanged object is still right. If its definition has converted the
+    object on reading, Kubernetes writes it again."""
     if definition.body_out is None:
         return True
     kept = body_of(obj)
@@ -75,7 +75,7 @@ def go_json(value: Any) -> str:
 
 
 def go_json_of_object(obj: Json) -> str:
-    """The JSON of an object as Go encodes it, for messages that show it."""
+    """The JSON of an object in Go's encoding, for messages."""
     managed = obj["metadata"].get(MANAGED) if type(obj.get("metadata")) is dict else None
     if type(managed) is msgspec.Raw:
         obj = {**obj, "metadata": {**obj["metadata"], MANAGED: decode_json(managed)}}
@@ -83,7 +83,7 @@ def go_json_of_object(obj: Json) -> str:
 
 
 def with_managed_fields(obj: Json) -> Json:
-    """The object, changed so that its managed fields are values that a patch can change."""
+    """The object, with managed fields as values that a patch can change."""
     raw = obj["metadata"].get(MANAGED)
     if raw is not None:
         obj["metadata"][MANAGED] = decode_json(raw)

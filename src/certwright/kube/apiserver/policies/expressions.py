@@ -45,7 +45,7 @@ class Failed(Exception):
 
 
 class Role(NamedTuple):
-    """What an expression is for: the types that its value may have (empty: any), and what it may use."""
+    """The role of an expression: the allowed types of its value (empty: any), and its variables."""
 
     gives: tuple[str, ...] = ()
     has_authorizer: bool = True
@@ -73,9 +73,9 @@ def check(
     text: str, path: str, role: Role, *, has_params: bool, variables: Collection[str] = ()
 ) -> list[FieldError]:
     """The errors of an expression: it is missing, does not compile, has another type, or uses a variable that
-    is not one of `variables`.
+    `variables` lacks.
 
-    A type that is known only when the expression is evaluated is accepted where Kubernetes knows it before.
+    A type that is known only at evaluation is accepted, where Kubernetes knows it before.
     """
     if not text.strip():
         return [required(path, "expression is not specified")]
@@ -131,7 +131,7 @@ class Compiler:
         self._compiled: dict[str, _Compiled] = {}
 
     def prepare(self, texts: Iterable[str]) -> None:
-        """Compile these. The evaluation of one that does not compile reports why."""
+        """Compile these expressions. The evaluation of an invalid expression reports the error."""
         for text in texts:
             with suppress(environment.CompileError):
                 self.compile(text)
@@ -148,8 +148,8 @@ class Compiler:
 class Evaluation:
     """The evaluation of a policy's expressions on one request with one parameter.
 
-    `data` are the values of the variables. Those of `variables` are evaluated when an expression uses them;
-    each may use those before it.
+    `data`: the values of variables. The expressions of `variables` are evaluated when used; each may use
+    earlier ones.
     """
 
     def __init__(

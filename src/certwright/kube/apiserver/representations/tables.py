@@ -96,9 +96,9 @@ AGE = Column("Age", "string", age_cell, description="How long ago the object was
 
 
 def printer_columns(given: Iterable[Mapping[str, Any]]) -> tuple[Column, ...]:
-    """The columns of a custom resource: its name, then those of `additionalPrinterColumns`, or its age.
+    """The columns of a custom resource: its name, then its `additionalPrinterColumns`, or its age.
 
-    As in Kubernetes, a column with an invalid path is left out, and so are those after it.
+    As in Kubernetes, a column with an invalid path is left out, with all later columns.
     """
     columns = [NAME]
     try:

@@ -105,7 +105,7 @@ def _type_error(path: Path, value: object, types: tuple[str, ...], form: str) ->
 
 
 def enum_check(schema: Schema) -> list[Check]:
-    """The check that the value is one of those listed."""
+    """The check that the value is in the list."""
     allowed: list[Any] | None = schema.get("enum")
     if not allowed:
         return []

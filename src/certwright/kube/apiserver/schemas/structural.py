@@ -45,10 +45,9 @@ _UNCHECKED_RULES = (
 
 
 class Schema:
-    """One version's schema.
+    """The schema of one version.
 
-    It is stored as JSON until it is needed: that of an Issuer takes 60 KB as JSON, and ten times as much as
-    dicts.
+    It is stored as JSON until needed: an Issuer's schema takes 60 KB as JSON, and ten times as much as dicts.
     """
 
     def __init__(
@@ -117,9 +116,9 @@ class Schema:
         return sorted(unknown)
 
     def complete(self, obj: dict[str, Any]) -> None:
-        """Default the status of an object that has none.
+        """Default the status of an object without status.
 
-        Kubernetes defaults what it reads from its store, where a new object has no status yet.
+        Kubernetes applies defaults to objects read from its store, where a new object has no status yet.
         """
         if "status" not in obj and self._defaults_status:
             self._walk(obj, None, [])

@@ -73,7 +73,7 @@ def _decode_body(call: Call, obj: Json, repeats: list[str]) -> None:
 
 
 def _set_namespace(call: Call, meta: Json) -> None:
-    """Set the namespace to that of the path. Raises `BadRequest` for another one."""
+    """Set the namespace to the path's. Raises `BadRequest` for another namespace."""
     if not call.definition.namespaced:
         meta.pop("namespace", None)
         return

@@ -251,9 +251,9 @@ async def remove(
 ) -> tuple[Row, bool]:
     """Delete the object of `row`, or mark it for deletion while finalizers or contents keep it.
 
-    `policy` is one of Foreground, Background and Orphan; when it is empty, the finalizers already set decide
-    what happens to dependents. `dry_run`: write nothing. Returns the object's last state and whether it is
-    removed. Raises `Changed` and `Missing`.
+    `policy` is Foreground, Background or Orphan; empty: finalizers that are already set decide about
+    dependents. `dry_run`: write nothing. Returns the object's last state and whether it is removed. Raises
+    `Changed` and `Missing`.
     """
     meta = objects.to_metadata(row)
     before = meta.get("finalizers", [])

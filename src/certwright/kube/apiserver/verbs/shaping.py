@@ -170,7 +170,7 @@ def other_uid(call: Call, sent: object, stored: str) -> ApiError:
 
 
 def check_new(call: Call, new: Json) -> None:
-    """Check that the object which an apply creates is the one that the path names."""
+    """Check that an object created by an apply is the object that the path names."""
     meta = new.get("metadata")
     meta = meta if type(meta) is dict else {}
     check_address(call, meta)
@@ -281,11 +281,12 @@ def shape_update(
     is_read: bool = False,
     admitted: bool = False,
 ) -> Json:
-    """`new` as it would be stored: known fields, defaults, and what this verb may not change as it was.
+    """`new` in the form to be stored: known fields, defaults, and the old values of fields that this verb may
+    not change.
 
-    `track` updates the managed fields, once the client's change is decoded and before anything that the
-    client cannot change is restored. `is_read`: `read_fields` has run on it. `admitted`: a webhook has
-    changed it since it was shaped.
+    `track` updates the managed fields, once the client's change is decoded and before unchangeable fields are
+    restored. `is_read`: `read_fields` has run on `new`. `admitted`: a webhook has changed it since it was
+    shaped.
     """
     definition, meta = call.definition, old["metadata"]
     unknown = [] if is_read else read_fields(call, new, refuse)

@@ -39,8 +39,8 @@ _FormKey = tuple[ResourceDefinition, Form, str]
 class EventCache:
     """The lines of the last events, so that many watchers of one form cost one encoding.
 
-    `batch` is the last batch that a watcher without selectors received, with the form and the lines: the next
-    watcher most likely receives the same one.
+    `batch`: the last batch of a watcher without selectors, with its form and lines; the next watcher most
+    likely receives the same batch.
     """
 
     _MAX_BYTES = 4 * 1024 * 1024

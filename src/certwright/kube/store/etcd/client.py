@@ -132,8 +132,8 @@ class EtcdClient:
         return answer
 
     async def call_each(self, method: Method, request: Any, timeout_s: float) -> list[tuple[str, Any]]:
-        """The members that respond within this time, with their responses; the one in use is retried as by
-        `call`. For requests that concern one member, e.g. its status. Raises `Unavailable`."""
+        """The members that respond within this time, with their responses; the member in use is retried as by
+        `call`. For requests about one member, e.g. its status. Raises `Unavailable`."""
         first = await self.call(method, request)
         used, data = self.member, _serialize(request)
         others = [member for member in self._access.members if member != used]

@@ -2,14 +2,14 @@
 
 Most of a row is the same in all rows of its kind: names of fields and labels, managed fields. The dictionary,
 `rows.dictionary`, contains what certificates, their requests, Secrets, orders and Events have in common; it
-was trained on such rows. It MUST NOT change, because rows are only readable with
-the dictionary that they were written with: another one gets another `_HEAD`.
+was trained on such rows. It MUST NOT change, because rows are only readable with the dictionary that they
+were written with: another dictionary needs another `_HEAD`.
 
 Long strings of base64 (keys and certificates in Secrets and requests) are decoded first, because they are
 incompressible at six bits per byte.
 
-Rows share no compression context with each other, so the size of one row says nothing about another one
-(CRIME, BREACH): the dictionary is public and constant.
+Rows share no compression context, so the size of a row reveals nothing about another row (CRIME, BREACH): the
+dictionary is public and constant.
 
 Source: RFC 8878 (Zstandard), §5 (dictionaries).
 """

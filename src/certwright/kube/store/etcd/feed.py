@@ -1,9 +1,9 @@
-"""Feed of everything that changes below the prefix, through one watch for all, resumed where it broke off.
+"""Feed of all changes below the prefix, through one watch, resumed after an interruption.
 
-A transaction's events come together and in order of revision, so each group of them is one committed write.
-etcd's progress notifications do not advance the feed: members before 3.4.25 and 3.5.8 can send one before the
-events that it covers (etcd issue 15220). If others write to the same etcd, a revision that a caller waits for
-may have no event below our prefix; then the store writes a key, a *tick*, whose event covers it.
+The events of a transaction come together and in order of revision, so each group is one committed write.
+etcd's progress notifications do not advance the feed: members before 3.4.25 and 3.5.8 can send a notification
+before its events (etcd issue 15220). If others write to the same etcd, a revision that a caller waits for may
+have no event below our prefix; then the store writes a key, a *tick*, whose event covers the revision.
 """
 
 from __future__ import annotations
@@ -264,8 +264,8 @@ class Feed:
         before: Mapping[Key, Event],
         past: Mapping[Key, Row | None],
     ) -> tuple[Event | None, bool]:
-        """The write that a group of etcd's events is, None when it is not one of a row; and whether the row
-        it replaced is known. `before`: the last event of each key that is not published yet."""
+        """The write in a group of etcd's events, None without a row; and whether its previous row is known.
+        `before`: the last unpublished event of each key."""
         layout = self._layout
         meta = body = last = None
         for part in group:

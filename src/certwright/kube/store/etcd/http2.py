@@ -134,7 +134,7 @@ class Peer:
 
 
 class _Connection(asyncio.Protocol):
-    """An HTTP/2 connection; what its streams do is the subclass's. It ends once: see `ended`."""
+    """An HTTP/2 connection; a subclass handles its streams. It ends once: see `ended`."""
 
     def __init__(self) -> None:
         self.transport: asyncio.Transport | None = None

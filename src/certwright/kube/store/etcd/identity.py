@@ -1,11 +1,11 @@
-"""Identity of the store below a prefix of etcd: its id, and the installation that it belongs to.
+"""Identity of the store below a prefix of etcd: its id, and its installation.
 
-A key holds the store's id, and the mark in the data directory of each server records it. An etcd that was
-emptied, replaced, or restored from an older snapshot is refused instead of being served as an empty store.
+A key holds the store's id, and the mark in each server's data directory records it. An etcd that was emptied,
+replaced, or restored from an older snapshot is refused instead of being served as an empty store.
 
-A new server of the same installation looks like the first server of another one: both have an empty data
-directory, and perhaps the same encryption key. The owner's name, which is an option, distinguishes them. A
-server that has worked on the store before is known by its mark; it MAY give the store a name, and is served
+A new server of the same installation looks like the first server of another installation: both have an empty
+data directory, and perhaps the same encryption key. The owner's name, which is an option, distinguishes them.
+A server that has worked on the store before is known by its mark; it MAY give the store a name, and is served
 without one, so that the option can be introduced server by server.
 """
 

@@ -166,7 +166,7 @@ class Reader:
         return Page(rows, revision or 0, more, left if more else None, last, tuple(damaged))
 
     async def _chosen(self, query: Query, keep: Choice, revision: int | None) -> Page:
-        """Metadata first, then the bodies of those that are kept, all of one revision."""
+        """All rows of one revision: the metadata first, then the bodies of the accepted rows."""
         most = max(query.limit or 0, _MOST_ROWS)
         metas = replace(query, keep=None, meta_only=True, limit=most)
         bare = await self._page(metas, revision)
@@ -299,7 +299,7 @@ class BucketIndex:
         return self.names[position] if position < len(self.names) else None
 
     def missing(self, names: Iterable[bytes]) -> list[bytes]:
-        """Those of these keys that belong into the index and are not in it."""
+        """The keys among these that belong into the index and are missing from it."""
         present = self.names
         return [
             name
@@ -309,15 +309,15 @@ class BucketIndex:
 
 
 class SparseIndex:
-    """Sparse index: every 128th key of a bucket, on average, so that ranges can end at one.
+    """Sparse index: every 128th key of a bucket, on average, as ends of ranges.
 
     etcd counts all keys of a range, whatever its limit (`treeIndex.Revisions`, 3.4 to 3.6: some 0.9 µs each).
-    If every page of a list ran to the end of the bucket, a list would take time with the square of its
+    If every page of a list ran to the end of the bucket, the time of a list would grow with the square of its
     length.
 
     A row is indexed if a hash of its key says so. The transaction that writes or deletes the row writes or
-    deletes its index key, which is empty. The index bounds ranges and nothing else: if it lacks keys or has
-    too many, a list takes longer and contains the same rows.
+    deletes its index key, which is empty. The index only bounds ranges: with missing or needless keys, a list
+    takes longer and contains the same rows.
     """
 
     def __init__(self, client: EtcdClient, layout: Layout) -> None:

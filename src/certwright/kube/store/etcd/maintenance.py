@@ -1,8 +1,8 @@
 """Maintenance of etcd: its size against its quota, and the compaction of old revisions.
 
-etcd refuses writes once the file of its database has reached the quota. Pages that a compaction has freed are
-used again, and the file shrinks only when it is defragmented. etcd 3.6 reports its quota; earlier versions do
-not, so it is a setting here, which must be the same as etcd's `--quota-backend-bytes`.
+etcd refuses writes once the file of its database has reached the quota. Pages freed by a compaction are
+reused, and the file shrinks only when it is defragmented. etcd 3.6 reports its quota; for earlier versions
+the quota is a setting here, which must equal etcd's `--quota-backend-bytes`.
 
 Source: etcd documentation, "Maintenance", space quota; `api/etcdserverpb/rpc.proto`, `StatusResponse`.
 """
@@ -47,8 +47,8 @@ _ALARM = (
 
 
 class QuotaWatch:
-    """The usage of the member that is nearest to its quota. Every member has its own file: their sizes differ
-    once one of them was defragmented, and all refuse writes as soon as one of them is full."""
+    """The usage of the member that is nearest to its quota. Every member has a file of its own: their sizes
+    differ once a member was defragmented, and all members refuse writes as soon as one is full."""
 
     def __init__(self, client: EtcdClient, quota_bytes: int) -> None:
         self._client = client
@@ -107,12 +107,12 @@ class QuotaWatch:
 
 
 class Compaction:
-    """Compaction of etcd: one of the servers at a time drops old revisions.
+    """Compaction of etcd: one server at a time drops old revisions.
 
-    `key` counts the turns. A server that finds it unchanged since its last check takes the turn, and drops
-    the revisions older than that check; the others see that another server was faster. So history of one to
-    two intervals is kept, independent of the servers' clocks. While etcd is full it takes no turns, but
-    compactions, which make room: then every server drops what is older than its own last check.
+    `key` counts the turns. A server that finds the count unchanged since its last check takes the turn, and
+    drops the revisions older than that check; the others see that another server was faster. So one to two
+    intervals of history are kept, independent of the servers' clocks. A full etcd accepts no turns, but
+    compactions, which make room: then every server drops the revisions older than its own last check.
     """
 
     def __init__(self, client: EtcdClient, key: bytes) -> None:
@@ -131,8 +131,8 @@ class Compaction:
                 _log.warning("etcd was not compacted: %s", error)
 
     async def look(self) -> int:
-        """Take the turn, or see that another server has; returns the revision up to which etcd was compacted,
-        0: it was not. Raises `Unavailable`."""
+        """Take the turn, unless another server has; returns the revision up to which etcd was compacted, 0:
+        none. Raises `Unavailable`."""
         try:
             answer = await self._client.call(
                 TXN,
@@ -163,7 +163,7 @@ class Compaction:
 
 
 async def compacted(client: EtcdClient, layout: Layout) -> Compacted:
-    """`Compacted`, with the oldest revision that etcd still has; called after it refused one."""
+    """`Compacted` with the oldest revision that etcd has; called after etcd refused a revision."""
     create = WatchCreateRequest(key=layout.format, start_revision=1)
     async with aclosing(client.watch(create)) as answers:
         async for batch in answers:

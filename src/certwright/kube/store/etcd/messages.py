@@ -114,7 +114,7 @@ def at_revision(key: bytes, revision: int) -> Any:
 
 
 def at_version(key: bytes, version: int) -> Any:
-    """The condition that a key has this version, the number of writes since its creation; 0: that it does not
+    """The condition that a key has this version, the number of writes since its creation; 0: the key does not
     exist."""
     return Compare(result=EQUAL, target=TARGET_VERSION, key=key, version=version)
 

@@ -1,8 +1,8 @@
 """Rows in etcd: durable, and shared by several servers.
 
-Each write is one transaction on the condition that the row is as expected, so it happens once, whatever other
-servers write and however often an attempt has to be repeated. The feed publishes the write; it is
-acknowledged when the feed has it, so that later reads here include it.
+Each write is one transaction, on the condition that the row is as expected, so it happens once, whatever
+other servers write and however often it is attempted. The write is acknowledged when the feed has published
+it, so that later reads here include it.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Backup and restore of an SQLite file: all rows at one revision, while another process may write to it; and
-a new file filled from a backup, which is renamed when it is complete."""
+"""Backup and restore of an SQLite file: all rows at one revision, while another process may write to the
+file; and a new file filled from a backup, which is renamed when it is complete."""
 
 from __future__ import annotations
 

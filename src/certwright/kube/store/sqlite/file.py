@@ -1,8 +1,8 @@
-"""The SQLite file: its schema, how it is opened and checked, and what its errors mean to an operator.
+"""The SQLite file: its schema, its opening and checks, and its errors in words for an operator.
 
 One table holds the current rows. `meta` comes before `body`: a large body is stored in overflow pages, which
-SQLite does not read for a query of the columns before it. The row with the empty bucket has the last
-revision; it is written with every commit, so that revisions never go back.
+SQLite does not read for a query of earlier columns. The row with the empty bucket has the last revision; it
+is written with every commit, so that revisions never go back.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """File guard: notices within a second that the files of an open store were deleted, replaced or truncated.
 
-SQLite notices none of that: its descriptors stay valid, so it commits into files without a path. The same
-timer keeps the mark up to date, by which the next start notices it.
+SQLite does not notice: its descriptors stay valid, so it commits into files without a path. The same timer
+keeps the mark up to date, by which the next start notices such a loss.
 
 Only `stat` is used, because closing a second descriptor of these files would drop SQLite's locks on them.
 """

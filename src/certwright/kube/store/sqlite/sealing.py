@@ -96,7 +96,7 @@ def _put(connection: sqlite3.Connection, blob: bytes) -> None:
 
 
 def sweep(connection: sqlite3.Connection, seal: Seal, after: Key | None) -> Swept:
-    """Re-seal those of the next rows that need it. Raises `sqlite3.Error`."""
+    """Encrypt the next rows again, where needed. Raises `sqlite3.Error`."""
     marks = ", ".join("?" * len(seal.buckets))
     statement = (
         "SELECT bucket, namespace, name, revision, meta, body FROM rows"  # noqa: S608 - marks only

@@ -346,10 +346,10 @@ _COUNTED = 100_000
 
 
 class Scan:
-    """The current rows of a bucket, in order, sealed ones opened. Close it, or it blocks checkpoints.
+    """The current rows of a bucket, in order, decrypted. Close it, or it blocks checkpoints.
 
-    If rows are chosen by their metadata, the bodies of the others are not opened, and large ones are not
-    read: each large body that is requested is then read separately. Methods raise `sqlite3.Error`.
+    If rows are chosen by their metadata, the bodies of rejected rows are not decrypted, and large bodies are
+    not read: each requested large body is read separately. Methods raise `sqlite3.Error`.
     """
 
     def __init__(self, reader: sqlite3.Connection, query: Query, opener: Opener) -> None:

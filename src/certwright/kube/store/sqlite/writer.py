@@ -49,7 +49,7 @@ class Batch:
 
 @dataclass(slots=True, eq=False)
 class Entry:
-    """One key: its committed row, the row that the next write finds, and the batch that writes it."""
+    """One key: its committed row, its pending row, and the batch that writes the pending row."""
 
     committed: Row | None
     latest: Row | None
@@ -140,7 +140,7 @@ class Log:
         """Checkpoint: copy the log into the database when it has reached its size, so that SQLite restarts
         it.
 
-        A failure does not affect the writers: their rows are safe in the log, which just grows.
+        A failure does not affect the writers: their rows are safe in the log, which grows.
         """
         frames = self.frames()
         if frames < max(self._max_frames, self._retry_at):
