@@ -299,15 +299,6 @@ def gauge(name: str, /, *, meta: Json | None = None, **spec: Any) -> Json:
     }
 
 
-def rule(name: str, /, **spec: Any) -> Json:
-    return {
-        "apiVersion": "cel.test.dev/v1",
-        "kind": "Rule",
-        "metadata": {"name": name},
-        "spec": spec,
-    }
-
-
 def twin(name: str, /, *, version: str = "v1", **spec: Any) -> Json:
     return {"apiVersion": f"test.dev/{version}", "kind": "Twin", "metadata": {"name": name}, "spec": spec}
 

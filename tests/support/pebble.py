@@ -39,17 +39,9 @@ class NameServer:
         """Show a TXT record (beside others of that name)."""
         self._post("set-txt", {"host": f"{name.rstrip('.')}.", "value": value})
 
-    def clear_txt(self, name: str) -> None:
-        """Show no TXT records of that name any more."""
-        self._post("clear-txt", {"host": f"{name.rstrip('.')}."})
-
     def set_addresses(self, name: str, addresses: Sequence[str]) -> None:
         """Let the name resolve to these IPv4 addresses."""
         self._post("add-a", {"host": f"{name.rstrip('.')}.", "addresses": list(addresses)})
-
-    def set_cname(self, name: str, target: str) -> None:
-        """Let the name be an alias."""
-        self._post("set-cname", {"host": f"{name.rstrip('.')}.", "target": f"{target.rstrip('.')}."})
 
     def fail(self, name: str) -> None:
         """Answer SERVFAIL for the name."""

@@ -17,14 +17,12 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, ParamSpec, TypeVar
 
-import msgspec
-
 from certwright.admission import certificate_kinds
 from certwright.controllers.cache.shard_filter import Mine
 from certwright.controllers.manager import ControllerManager
 from certwright.controllers.settings import Settings
 from certwright.controllers.shims.annotations import ShimOptions
-from certwright.kube.api import codec, conditions
+from certwright.kube.api import conditions
 from certwright.kube.api.core import EVENTS, SECRETS, Event, Secret
 from certwright.kube.api.errors import NotFound
 from certwright.kube.api.kinds import Kind
@@ -231,12 +229,6 @@ async def start_once(store: MemoryStore) -> None:
     await world.start_server(has_definitions=False)
     await world.settle()
     await world.close()
-
-
-def as_yaml_dict(kind: Kind[T], obj: T) -> dict[str, Any]:
-    """The object as it goes over the wire."""
-    result: dict[str, Any] = msgspec.json.decode(codec.encode(kind, obj))
-    return result
 
 
 class LiveWorld(World):

@@ -38,7 +38,6 @@ class Vector(msgspec.Struct):
 VECTORS = [
     msgspec.json.decode(line, type=Vector) for line in lzma.decompress(VECTORS_FILE.read_bytes()).splitlines()
 ]
-BODIES = [vector.body for vector in VECTORS]
 
 
 def test_what_client_go_sends_is_read_as_its_json_says_it() -> None:
@@ -194,35 +193,6 @@ def test_a_flood_of_fields_is_over_soon(flood: bytes, refused: bool) -> None:
         assert not refused
     # A tenth of that where it was written.
     assert time.thread_time() - started < 8
-
-
-def answers_or_refuses(body: bytes) -> None:
-    """Whatever comes in, an object comes out that has a JSON form, or a `BadRequest`."""
-    try:
-        decoded = protobuf.decode(body, api_version="v1", kind="Secret")
-    except BadRequest:
-        return
-    msgspec.json.encode(decoded)
-    protobuf.encode(decoded)
-
-
-@given(st.binary(max_size=300), st.sampled_from(["Secret", "Pod", "Event", "DeleteOptions"]))
-def test_any_bytes_are_an_object_or_a_bad_request(raw: bytes, kind: str) -> None:
-    answers_or_refuses(b"k8s\x00" + raw)
-    answers_or_refuses(secret(raw, kind=kind))
-
-
-SMALL = [body for body in BODIES if len(body) < 4000]
-
-
-@given(st.data())
-def test_damaged_messages_are_objects_or_bad_requests(data: st.DataObject) -> None:
-    body = bytearray(data.draw(st.sampled_from(SMALL)))
-    for _ in range(data.draw(st.integers(1, 3))):
-        at = data.draw(st.integers(0, len(body)))
-        removed = data.draw(st.integers(0, 3))
-        body[at : at + removed] = data.draw(st.binary(max_size=3))
-    answers_or_refuses(bytes(body))
 
 
 @given(st.integers(-(2**63), 2**63 - 1))

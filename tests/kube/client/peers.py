@@ -25,9 +25,6 @@ class Stream:
     def send(self, *events: dict[str, object]) -> None:
         self._chunks.put_nowait(b"".join(msgspec.json.encode(event) + b"\n" for event in events))
 
-    def send_bytes(self, chunk: bytes) -> None:
-        self._chunks.put_nowait(chunk)
-
     def end(self) -> None:
         self._chunks.put_nowait(None)
 

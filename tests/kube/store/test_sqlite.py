@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-import signal
 import sqlite3
 import stat
 import subprocess
@@ -80,35 +79,8 @@ async def test_revisions_do_not_go_back_when_the_last_row_was_deleted(path: Path
         assert [event.row for event in await watch.next() or ()] == [row]
 
 
-async def test_every_acknowledged_write_survives_kill_9(path: Path) -> None:
-    acknowledged: dict[str, int] = {}
-    for turn in range(3):
-        acknowledged |= write_until_killed(path, turn)
-    async with opened_file(path) as store:
-        for name, revision in acknowledged.items():
-            row = await store.get(Key("things", "acknowledged", name))
-            assert row is not None, name
-            assert (row.revision, row.meta, row.body) == (revision, b"%d" % revision, b"x" * 2_000)
-        assert len(set(acknowledged.values())) == len(acknowledged)
-        assert store.revision >= max(acknowledged.values())
-
-
-def write_until_killed(path: Path, turn: int) -> dict[str, int]:
-    """Let a child write, kill it somewhere in the middle; what it printed, by name."""
-    command = [sys.executable, str(CHILD), "acknowledge", str(path), str(turn)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
-        assert child.stdout is not None
-        lines = [child.stdout.readline() for _ in range(random.Random(turn).randint(1, 1500))]
-        child.send_signal(signal.SIGKILL)
-        lines += child.stdout.readlines()
-    records = [line.split() for line in lines if line.endswith("\n")]
-    acknowledged = {name: int(revision) for name, revision in records}
-    assert list(acknowledged.values()) == sorted(acknowledged.values())
-    return acknowledged
-
-
 def test_a_full_disk_fails_writes_with_a_sentence_until_there_is_room(path: Path) -> None:
-    command = [sys.executable, str(CHILD), "fill", str(path)]
+    command = [sys.executable, str(CHILD), str(path)]
     result = subprocess.run(command, capture_output=True, text=True, timeout=200)
     assert result.returncode == 0, result.stderr
     failure, readable, recovered = result.stdout.splitlines()
@@ -244,11 +216,6 @@ def without_power(tmp_path: Path) -> Iterator[Path]:
 async def test_a_folder_that_cannot_be_written_is_named(without_power: Path) -> None:
     with pytest.raises(Unavailable, match=r"locked/store\.db cannot be opened: Permission denied"):
         await open_sqlite(without_power / "store.db")
-
-
-def forty_kilobytes(revision: int) -> tuple[bytes, bytes]:
-    """Encodes a large body."""
-    return b"", b"x" * 40_000
 
 
 async def test_the_log_stays_small_and_is_written_over(path: Path) -> None:

@@ -1,13 +1,11 @@
-"""A process that writes into a store, for tests that kill it or take the room away from it.
+"""A process that writes into a store until its file may not grow, then may again, and prints what happened:
 
-python writing_child.py acknowledge FILE ROUND   writes until killed, prints "name revision" for each write
-python writing_child.py fill FILE                writes until the file may not grow, then may again; prints
+python writing_child.py FILE
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
 import resource
 import sys
 from pathlib import Path
@@ -15,26 +13,6 @@ from pathlib import Path
 from certwright.kube.store.contract import Key, StoreError
 from certwright.kube.store.sqlite.file import WAL_BYTES
 from certwright.kube.store.sqlite.store import SqliteStore, open_sqlite
-
-WRITERS = 8
-
-
-async def acknowledge(path: Path, turn: str) -> None:
-    """Create rows with several writers at once, and replace and delete one row each, for ever."""
-    store = await open_sqlite(path)
-
-    async def write(writer: int) -> None:
-        number = 0
-        busy = Key("things", "busy", f"{turn}-{writer}")
-        while True:
-            key = Key("things", "acknowledged", f"{turn}-{writer}-{number}")
-            row = await store.put(key, lambda revision: (b"%d" % revision, b"x" * 2_000), expect=0)
-            os.write(1, f"{key.name} {row.revision}\n".encode())
-            await store.put(busy, lambda revision: (b"", b"y" * 3_000), expect=0)
-            await store.delete(busy)
-            number += 1
-
-    await asyncio.gather(*(write(writer) for writer in range(WRITERS)))
 
 
 def limit_files(size: int) -> None:
@@ -95,5 +73,4 @@ async def put_some(store: SqliteStore, number: int) -> list[object]:
 
 
 if __name__ == "__main__":
-    path = Path(sys.argv[2])
-    asyncio.run(fill(path) if sys.argv[1] == "fill" else acknowledge(path, sys.argv[3]))
+    asyncio.run(fill(Path(sys.argv[1])))
