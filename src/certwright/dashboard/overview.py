@@ -30,6 +30,8 @@ PAGE: Final = 50
 _JSON_PAGE: Final = 500
 _MOST_JSON: Final = 5_000
 _MOST_CARDS: Final = 8
+_LISTED: Final = 1_000
+"""Objects of a namespace among which those of a card's certificate are searched: eight cards are shown."""
 _MOST_INCIDENTS: Final = 20
 _MOST_ISSUERS: Final = 200
 """Issuers that the filter offers; tenants invent as many as they like."""
@@ -380,7 +382,7 @@ async def _card(visit: Visit, row: Row, summary: Summary) -> Card | None:
         return Card(row, Diagnosis(problem), show, trouble, is_lost=False)
     try:
         certificate = await visit.client.get(related.CERTIFICATES, row.name, row.namespace)
-        found = diagnose(await visit.related_objects(certificate), visit.now)
+        found = diagnose(await visit.related_objects(certificate, most=_LISTED), visit.now)
     except NotFound:
         return None
     except ApiError as error:

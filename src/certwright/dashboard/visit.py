@@ -117,12 +117,10 @@ class Visit:
         """The objects of that resource that the user may list. Raises `ApiError`."""
         return await self.tools.scopes.of(self.client, self.identity, plural, self.index)
 
-    async def related_objects(self, certificate: Mapping[str, Any]) -> RelatedObjects:
-        """The objects related to a Certificate, as far as the user may read them. Only the beginning of a
-        list is read, so that the cost does not depend on its length. Raises `ApiError`."""
-        return await related.read_related(
-            self.client, dict(certificate), most=_LISTED, order_names=order_names
-        )
+    async def related_objects(self, certificate: Mapping[str, Any], *, most: int = _LISTED) -> RelatedObjects:
+        """The objects related to a Certificate, as far as the user may read them. Lists are read up to `most`
+        objects, so that the cost does not depend on their lengths. Raises `ApiError`."""
+        return await related.read_related(self.client, dict(certificate), most=most, order_names=order_names)
 
     @property
     def index(self) -> Index:
