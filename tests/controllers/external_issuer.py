@@ -30,14 +30,9 @@ async def mark(world: World, name: str, kind: str, reason: str = "test", **statu
     if kind == "Failed":
         new = Condition(type="Ready", status="False", reason="Failed", message="the issuer said no")
     updated = conditions.with_condition(request.status.conditions, new, world.clock.now())
-    await world.client.patch(
-        CERTIFICATE_REQUESTS,
-        name,
-        "default",
-        {"status": {"conditions": updated, **status}},
-        subresource="status",
+    await world.patch(
+        CERTIFICATE_REQUESTS, name, {"status": {"conditions": updated, **status}}, subresource="status"
     )
-    await world.settle()
 
 
 async def admin_creates(world: World, path: str, **body: Any) -> None:
@@ -88,8 +83,7 @@ async def ask_a_thing(world: World) -> None:
     made = make_certificate(
         "web", "x", issuer_ref=IssuerReference(name="x", kind="Thing", group="example.com")
     )
-    await world.create(CERTIFICATES, made)
-    await world.settle()
+    await world.add(CERTIFICATES, made)
 
 
 ISSUER = IssuerReference(name="x", kind="Thing", group="example.com")

@@ -127,6 +127,5 @@ async def vault_world(**options: Any) -> AsyncIterator[VaultWorld]:
             await world.start_controllers(**options)
             meta = SecretMeta(name="token", namespace="kube-system")
             await world.create(SECRETS, Secret(metadata=meta, data={"token": b"root"}))
-            await world.create(CLUSTER_ISSUERS, make_cluster_issuer("vault", IssuerSpec(vault=SPEC)))
-            await world.settle()
+            await world.add(CLUSTER_ISSUERS, make_cluster_issuer("vault", IssuerSpec(vault=SPEC)))
             yield VaultWorld(world, vault)

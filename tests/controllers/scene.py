@@ -60,20 +60,17 @@ class Scene:
             "ca", "root", is_ca=True, common_name="Test CA", dns_names=(), duration="87600h"
         )
         await self.world.create(CERTIFICATES, ca)
-        await self.world.create(ISSUERS, make_ca_issuer("ca", "ca"))
-        await self.world.settle()
+        await self.world.add(ISSUERS, make_ca_issuer("ca", "ca"))
         self.world.recording.writes.clear()
 
     async def issue(self, name: str = "web", issuer: str = "ca", **spec: Any) -> Certificate:
         """Create a Certificate and let everything run."""
-        await self.world.create(CERTIFICATES, make_certificate(name, issuer, **spec))
-        await self.world.settle()
+        await self.world.add(CERTIFICATES, make_certificate(name, issuer, **spec))
         return await self.world.certificate(name)
 
     async def change_spec(self, name: str, **changes: Any) -> None:
         """Change fields (by their names on the wire) of a Certificate's spec."""
-        await self.world.client.patch(CERTIFICATES, name, "default", {"spec": changes})
-        await self.world.settle()
+        await self.world.patch(CERTIFICATES, name, {"spec": changes})
 
     async def requests(self, certificate: str = "web") -> list[CertificateRequest]:
         """The requests of a Certificate."""

@@ -64,8 +64,7 @@ async def issue_all_formats(scene: Scene) -> None:
     made = make_certificate("web", "ca")
     wire = msgspec.to_builtins(made.spec) | {"keystores": STORES, "additionalOutputFormats": FORMATS}
     spec = msgspec.convert(wire, type(made.spec))
-    await scene.world.create(CERTIFICATES, msgspec.structs.replace(made, spec=spec))
-    await scene.world.settle()
+    await scene.world.add(CERTIFICATES, msgspec.structs.replace(made, spec=spec))
 
 
 async def issue_temporary(scene: Scene) -> None:
@@ -73,10 +72,8 @@ async def issue_temporary(scene: Scene) -> None:
     made = make_certificate("web", "later")
     notes = {ISSUE_TEMPORARY_CERTIFICATE: "true"}
     meta = msgspec.structs.replace(made.metadata, annotations=notes)
-    await scene.world.create(CERTIFICATES, msgspec.structs.replace(made, metadata=meta))
-    await scene.world.settle()
-    await scene.world.create(ISSUERS, make_issuer("later"))
-    await scene.world.settle()
+    await scene.world.add(CERTIFICATES, msgspec.structs.replace(made, metadata=meta))
+    await scene.world.add(ISSUERS, make_issuer("later"))
 
 
 async def set_password(scene: Scene) -> None:
@@ -109,8 +106,7 @@ async def change_all(scene: Scene) -> None:
 
 async def delete_secret(scene: Scene) -> None:
     """Somebody deletes the Secret."""
-    await scene.world.client.delete(SECRETS, "web", "default")
-    await scene.world.settle()
+    await scene.world.delete(SECRETS, "web")
 
 
 async def deny(scene: Scene) -> None:
@@ -144,8 +140,7 @@ async def replace_ca(scene: Scene) -> None:
     ca = await scene.world.certificate("ca")
     current_conditions = [msgspec.to_builtins(condition) for condition in ca.status.conditions]
     patch = {"status": {"conditions": [*current_conditions, issuing]}}
-    await scene.world.client.patch(CERTIFICATES, "ca", "default", patch, subresource="status")
-    await scene.world.settle()
+    await scene.world.patch(CERTIFICATES, "ca", patch, subresource="status")
 
 
 STAGES = [

@@ -49,8 +49,7 @@ async def renew(world: World, name: str = "web") -> None:
     )
     others = [condition for condition in certificate.status.conditions if condition.type != "Issuing"]
     body = {"status": {"conditions": [msgspec.to_builtins(condition) for condition in (*others, new)]}}
-    await world.client.patch(CERTIFICATES, name, "default", body, subresource="status")
-    await world.settle()
+    await world.patch(CERTIFICATES, name, body, subresource="status")
 
 
 def standing(certificate: Certificate) -> tuple[int | None, datetime | None]:
@@ -290,8 +289,7 @@ async def check_that_nothing_is_announced(world: World) -> None:
     assert standing(certificate) == (None, None)
     assert [condition.type for condition in certificate.status.conditions] == ["Ready"]
     assert RETRY not in certificate.metadata.annotations
-    assert world.controllers is not None
-    assert world.controllers.wiring.caches.failing_certificates() == []
+    assert world.manager.wiring.caches.failing_certificates() == []
     assert [e.reason for e in await world.events() if e.reason == "FailureCleared"] == ["FailureCleared"]
 
 

@@ -147,8 +147,7 @@ async def test_a_deletion_that_no_event_tells_of_is_noticed(replicas: int) -> No
         members.server.loses = 1.0
         for name in NAMES:
             await members.world.client.delete(SECRETS, name, "default")
-        await members.world.client.delete(ISSUERS, "root", "default")
-        await members.world.settle()
+        await members.world.delete(ISSUERS, "root")
         # Something else happens, so that the copies believe to be further than they are.
         members.server.loses = 0.0
         await members.world.create(SECRETS, Secret(metadata=SecretMeta(name="other", namespace="default")))

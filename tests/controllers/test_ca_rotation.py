@@ -52,8 +52,7 @@ def make_ca(begin: datetime, life: timedelta, *, name: str = "Other CA") -> Pair
 
 async def replace_ca(scene: Scene, ca: Pair) -> None:
     """Put another CA into the Secret of the Issuer `ca`, which no Certificate takes care of any more."""
-    await scene.world.client.patch(SECRETS, "ca", "default", {"data": ca.data})
-    await scene.world.settle()
+    await scene.world.patch(SECRETS, "ca", {"data": ca.data})
 
 
 @pytest.fixture
@@ -109,8 +108,7 @@ async def overlong(scene: Scene, ca: Pair, *, days: int, name: str = "web") -> C
         usages=(),
         now=scene.world.clock.now(),
     )
-    await scene.world.client.patch(SECRETS, name, "default", {"data": {"tls.crt": leaf, "ca.crt": ca.pem}})
-    await scene.world.settle()
+    await scene.world.patch(SECRETS, name, {"data": {"tls.crt": leaf, "ca.crt": ca.pem}})
     return await scene.world.certificate(name)
 
 
@@ -283,8 +281,7 @@ async def test_the_ca_of_a_cluster_issuer_is_followed_into_all_namespaces(manual
     await manual.issue("far", issuer="everywhere", kind="ClusterIssuer")
     await manual.issue("near")
     near = await world.secret("near")
-    await world.client.patch(SECRETS, "everywhere", "kube-system", {"data": second.data})
-    await world.settle()
+    await world.patch(SECRETS, "everywhere", {"data": second.data}, namespace="kube-system")
     assert (await world.secret("far")).data["ca.crt"] == first.pem + second.pem
     assert await world.secret("near") == near
 
@@ -296,8 +293,7 @@ async def test_an_issuer_that_names_another_secret_has_a_new_ca(manual: Scene) -
     meta = SecretMeta(name="other", namespace="default")
     await manual.world.create(SECRETS, Secret(metadata=meta, data=new.data))
     other = {"spec": {"ca": {"secretName": "other"}}}
-    await manual.world.client.patch(ISSUERS, "ca", "default", other)
-    await manual.world.settle()
+    await manual.world.patch(ISSUERS, "ca", other)
     assert (await manual.world.secret("web")).data["ca.crt"] == old + new.pem
 
 
@@ -305,8 +301,7 @@ async def test_what_is_no_new_ca_writes_nothing(scene: Scene) -> None:
     await scene.issue()
     scene.world.recording.writes.clear()
     # A label on the CA's Secret is no new CA.
-    await scene.world.client.patch(SECRETS, "ca", "default", {"metadata": {"labels": {"mine": "1"}}})
-    await scene.world.settle()
+    await scene.world.patch(SECRETS, "ca", {"metadata": {"labels": {"mine": "1"}}})
     assert scene.world.recording.object_writes() == []
 
 

@@ -194,8 +194,7 @@ async def test_the_wait_ends_when_somebody_does_something_about_it(scene: Scene,
 async def test_a_secret_deleted_a_hundred_times_comes_back_each_time(scene: Scene) -> None:
     await scene.issue()
     for _ in range(100):
-        await scene.world.client.delete(SECRETS, "web", "default")
-        await scene.world.settle()
+        await scene.world.delete(SECRETS, "web")
         assert await scene.world.is_ready("web")
     assert (await scene.world.certificate("web")).status.revision == 101
     assert [r.metadata.name for r in await scene.requests()] == ["web-101"]

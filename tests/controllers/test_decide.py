@@ -24,7 +24,7 @@ from certwright.kube.api.meta import Condition
 from certwright.resources.certificate import Certificate
 from certwright.resources.operator_policy import OperatorPolicy
 from controllers.test_rules import DATA, certificate, secret, snapshot
-from support.world import START
+from support.world import START, condition_of
 
 MINUTE = timedelta(minutes=1)
 BROKEN = {"tls.key": DATA["tls.key"]}
@@ -91,8 +91,7 @@ def test_a_damage_counts_once_its_status_is_written() -> None:
     last = damaged(4, START + 4 * MINUTE)
     drafts = [reconcile.decide(deciders, last) for _ in range(3)]
     assert drafts[0] == drafts[1] == drafts[2]
-    condition = conditions.find(drafts[0].certificate.status.conditions, "Issuing")
-    assert condition is not None
+    condition = condition_of(drafts[0].certificate, "Issuing")
     assert (condition.status, condition.reason) == ("False", "SecretOverwritten")
     assert drafts[0].certificate.status.failed_issuance_attempts == 1
 
@@ -102,8 +101,7 @@ def test_a_damage_whose_status_was_not_written_does_not_count() -> None:
     for revision in range(1, 10):
         reconcile.decide(deciders, damaged(revision, START + revision * MINUTE))
     draft = reconcile.decide(deciders, damaged(10, START + 10 * MINUTE))
-    condition = conditions.find(draft.certificate.status.conditions, "Issuing")
-    assert condition is not None
+    condition = condition_of(draft.certificate, "Issuing")
     assert condition.status == "True"
 
 

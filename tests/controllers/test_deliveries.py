@@ -126,8 +126,7 @@ async def test_the_condition_is_a_metric_and_a_deleted_file_is_written_again(tmp
     async with delivering(tmp_path) as scene:
         await scene.world.create(DELIVERIES, delivery())
         await reason(scene.world, "Delivered")
-        assert scene.world.controllers is not None
-        text = scene.world.controllers.metrics.take()().decode()
+        text = scene.world.manager.metrics.take()().decode()
         name = 'certwright_delivery_delivered_status{name="web",namespace="default",condition="True"} 1'
         assert name in text
         (tmp_path / "web" / "tls.crt").unlink()
@@ -229,8 +228,7 @@ async def test_what_the_operator_does_not_allow_is_not_written(
 
 async def test_roots_of_other_processes_are_left_to_them(tmp_path: Path) -> None:
     async with delivering(tmp_path) as scene:
-        await scene.world.create(DELIVERIES, delivery(root="another"))
-        await scene.world.settle()
+        await scene.world.add(DELIVERIES, delivery(root="another"))
         assert await condition_of(scene.world) is None
 
 
@@ -350,8 +348,7 @@ async def test_the_private_key_of_a_ca_is_not_delivered_unless_it_is_named(tmp_p
 
 async def test_without_a_root_a_process_that_only_delivers_watches_nothing() -> None:
     async with make_world(enabled="deliveries") as world:
-        assert world.controllers is not None
-        assert world.controllers.wiring.deliveries is None
+        assert world.manager.wiring.deliveries is None
 
 
 async def test_a_path_is_one_directory_by_whatever_root_it_is_reached(tmp_path: Path) -> None:

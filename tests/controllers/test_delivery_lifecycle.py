@@ -71,12 +71,11 @@ async def test_a_root_that_no_process_offers_is_reported_within_a_minute(
             "no process offers the root ngnix (offered are: mail, nginx); start one with --delivery-root "
             "ngnix=DIR (`deliveryRoot` in its configuration), or correct spec.root"
         )
-        assert world.controllers is not None
-        text = world.controllers.metrics.take()().decode()
+        text = world.manager.metrics.take()().decode()
         name = 'certwright_delivery_delivered_status{name="web",namespace="default",condition="False"} 1'
         assert name in text
         assert 'certwright_delivery_no_process{name="web",namespace="default",root="ngnix"} 1' in text
-        await world.controllers.flush()
+        await world.manager.flush()
         events = [event for event in await world.events() if event.reason == "NoProcess"]
         assert [event.involved_object.name for event in events] == ["web"]
         assert len(reports(caplog)) == 1
@@ -181,8 +180,7 @@ def reports(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
 async def issue_again(world: World) -> None:
     issuing = {"type": "Issuing", "status": "True", "reason": "ManuallyTriggered", "message": "now"}
     status = {"status": {"conditions": [issuing]}}
-    await world.client.patch(CERTIFICATES, "web", "default", status, subresource="status")
-    await world.settle()
+    await world.patch(CERTIFICATES, "web", status, subresource="status")
     assert (await world.certificate("web")).status.revision == 2
 
 

@@ -31,8 +31,7 @@ def writes_of(world: World) -> list[str]:
 
 
 async def ask(world: World) -> Certificate:
-    await world.create(CERTIFICATES, make_certificate("web", "thing", issuer_ref=THING))
-    await world.settle()
+    await world.add(CERTIFICATES, make_certificate("web", "thing", issuer_ref=THING))
     world.recording.writes.clear()
     return await world.certificate("web")
 

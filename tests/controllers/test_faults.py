@@ -92,8 +92,7 @@ async def with_cluster_ca() -> AsyncIterator[World]:
         await world.create(CERTIFICATES, ca)
         signer = IssuerSpec(ca=CAIssuer(secret_name="ca"))
         await world.create(CLUSTER_ISSUERS, make_cluster_issuer("ca", signer))
-        await world.create(NAMESPACES, Namespace(metadata=ObjectMeta(name="team")))
-        await world.settle()
+        await world.add(NAMESPACES, Namespace(metadata=ObjectMeta(name="team")))
         yield world
 
 
@@ -106,8 +105,7 @@ def in_team() -> Certificate:
 async def test_a_namespace_that_is_deleted_in_mid_issue_goes_with_all_that_is_in_it(writes: int) -> None:
     async with with_cluster_ca() as world:
         deletes = Deletes(world, "team", writes)
-        await world.create(CERTIFICATES, in_team())
-        await world.settle()
+        await world.add(CERTIFICATES, in_team())
         await world.advance(5 * MINUTE)
         with pytest.raises(errors.NotFound):
             await world.get(NAMESPACES, "team")
@@ -119,8 +117,7 @@ async def test_a_namespace_that_is_deleted_in_mid_issue_goes_with_all_that_is_in
         assert deletes.asked == before, "something is tried again and again"
         # Whoever makes the namespace again finds nothing of the old one in the way.
         await world.create(NAMESPACES, Namespace(metadata=ObjectMeta(name="team")))
-        await world.create(CERTIFICATES, in_team())
-        await world.settle()
+        await world.add(CERTIFICATES, in_team())
         assert await world.is_ready("web", "team")
         assert (await world.certificate("web", "team")).status.revision == 1
 

@@ -191,15 +191,13 @@ async def test_what_others_put_into_the_secret_stays(scene: Scene) -> None:
 
 
 async def test_a_certificate_waits_for_its_issuer_and_says_so(world: World) -> None:
-    await world.create(CERTIFICATES, make_certificate("web", "later"))
-    await world.settle()
+    await world.add(CERTIFICATES, make_certificate("web", "later"))
     certificate = await world.certificate("web")
     missing = 'Referenced "Issuer" not found: issuer.cert-manager.io "later" not found'
     assert message(certificate, "Issuing") == f'Waiting for CertificateRequest "web-1": {missing}'
     request = (await Scene(world).requests())[0]
     assert [c.message for c in request.status.conditions if c.type == "Ready"] == [missing]
-    await world.create(ISSUERS, make_issuer("later"))
-    await world.settle()
+    await world.add(ISSUERS, make_issuer("later"))
     assert await world.is_ready("web")
 
 
@@ -215,12 +213,10 @@ async def test_two_certificates_with_one_secret_name_do_not_fight(scene: Scene) 
     before = await scene.world.secret("shared")
     forced = [{"type": "Issuing", "status": "True", "reason": "ManuallyTriggered", "message": "now"}]
     status = {"status": {"conditions": forced}}
-    await scene.world.client.patch(CERTIFICATES, "second", "default", status, subresource="status")
-    await scene.world.settle()
+    await scene.world.patch(CERTIFICATES, "second", status, subresource="status")
     assert await scene.world.secret("shared") == before
     assert "already used" in message(await scene.world.certificate("second"), "Issuing")
-    await scene.world.client.delete(CERTIFICATES, "first", "default")
-    await scene.world.settle()
+    await scene.world.delete(CERTIFICATES, "first")
     assert await scene.world.is_ready("second")
 
 
@@ -262,8 +258,7 @@ async def test_labels_and_annotations_go_to_the_request_but_not_those_of_tools(s
         labels={"team": "blue"},
         annotations={"note": "x", "kubectl.kubernetes.io/last-applied-configuration": "{}"},
     )
-    await scene.world.create(CERTIFICATES, Certificate(metadata=meta, spec=made.spec))
-    await scene.world.settle()
+    await scene.world.add(CERTIFICATES, Certificate(metadata=meta, spec=made.spec))
     request = (await scene.requests())[0]
     assert request.metadata.labels == {"team": "blue"}
     assert request.metadata.annotations.keys() == {
@@ -285,8 +280,7 @@ async def test_an_immutable_secret_is_a_sentence_in_the_condition(scene: Scene) 
     assert "kubectl delete secret web -n default" in message(await scene.world.certificate("web"), "Issuing")
     # The key; the Secret after 1, 2, 4, 8, 16, 32 and 60 minutes.
     assert writes.writes == 1 + 7
-    await scene.world.client.delete(SECRETS, "web", "default")
-    await scene.world.settle()
+    await scene.world.delete(SECRETS, "web")
     assert await scene.world.is_ready("web")
 
 

@@ -57,8 +57,7 @@ async def failing(scene: Scene) -> World:
 
 async def annotate(world: World, text: str | None) -> None:
     body = {"metadata": {"annotations": {"certwright.io/minimum-backoff": text}}}
-    await world.client.patch(ISSUERS, "ca", "default", body)
-    await world.settle()
+    await world.patch(ISSUERS, "ca", body)
 
 
 async def issuing_message(world: World) -> str:
@@ -118,8 +117,7 @@ async def test_a_denial_is_a_cause_of_its_own_in_the_metrics(scene: Scene) -> No
     await mark(world, "web-1", "Denied", reason="policy.example")
     ((about, value),) = scrape(world)["certwright_certificate_failed_attempts"]
     assert (about["cause"], value) == ("Denied", 1)
-    await world.client.delete(CERTIFICATES, "web", "default")
-    await world.settle()
+    await world.delete(CERTIFICATES, "web")
     assert "certwright_certificate_failed_attempts" not in scrape(world)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from certwright.kube.api import conditions, errors
+from certwright.kube.api import errors
 from certwright.kube.api.core import NAMESPACES, SECRETS, Namespace, Secret, SecretMeta
 from certwright.kube.api.meta import ObjectMeta
 from certwright.pki.keys import KeyPlan, encode_private_key, generate
@@ -22,7 +22,7 @@ from controllers.scene import (
     make_issuer,
 )
 from issuers.authority import Authority, new_root
-from support.world import World, make_world
+from support.world import World, condition_of, make_world
 
 CA = IssuerSpec(ca=CAIssuer(secret_name="ca"))
 OTHER_KEY = encode_private_key(generate(KeyPlan.of("ECDSA")))
@@ -36,14 +36,12 @@ def make_secret(data: dict[str, bytes], name: str = "ca", namespace: str = "defa
 async def replace(world: World, data: dict[str, bytes]) -> None:
     """Put other data into the Secret `ca`."""
     patch = {"data": {name: msgspec.to_builtins(value) for name, value in data.items()}}
-    await world.client.patch(SECRETS, "ca", "default", patch)
-    await world.settle()
+    await world.patch(SECRETS, "ca", patch)
 
 
 def ready(issuer: Issuer | ClusterIssuer) -> tuple[str, str, str]:
     """Status, reason and message of Ready; it must be of the present generation."""
-    condition = conditions.find(issuer.status.conditions, "Ready")
-    assert condition is not None
+    condition = condition_of(issuer, "Ready")
     assert condition.observed_generation == issuer.metadata.generation
     return condition.status, condition.reason, condition.message
 
@@ -69,8 +67,7 @@ async def make_ca(world: World, data: dict[str, bytes] | None) -> None:
     """An Issuer `ca`, with or without its Secret."""
     if data is not None:
         await world.create(SECRETS, make_secret(data))
-    await world.create(ISSUERS, make_ca_issuer("ca", "ca"))
-    await world.settle()
+    await world.add(ISSUERS, make_ca_issuer("ca", "ca"))
 
 
 ROOT = new_root("Root")
@@ -104,8 +101,7 @@ async def test_a_ca_without_a_sound_pair_says_why_and_is_cured_by_one(
         await world.advance(timedelta(seconds=2))
     assert await event_counts(world) == [("Warning", "ErrInitIssuer", 1)]
     if data is None:
-        await world.create(SECRETS, make_secret(ROOT.secret()))
-        await world.settle()
+        await world.add(SECRETS, make_secret(ROOT.secret()))
     else:
         await replace(world, ROOT.secret())
     assert await issuer(world) == ("True", "KeyPairVerified", "Signing CA verified")
@@ -133,10 +129,7 @@ async def test_no_message_holds_a_key(world: World) -> None:
 
 async def test_a_self_signed_issuer_is_ready_and_silent(world: World) -> None:
     await world.create(ISSUERS, make_issuer("root"))
-    await world.create(
-        CLUSTER_ISSUERS, make_cluster_issuer("root", IssuerSpec(self_signed=SelfSignedIssuer()))
-    )
-    await world.settle()
+    await world.add(CLUSTER_ISSUERS, make_cluster_issuer("root", IssuerSpec(self_signed=SelfSignedIssuer())))
     assert await issuer(world, "root") == ("True", "IsReady", "")
     assert await cluster_issuer(world, "root") == ("True", "IsReady", "")
     assert await event_counts(world, "root") == []
@@ -147,22 +140,18 @@ async def test_a_cluster_issuers_secret_is_only_looked_for_in_its_namespace() ->
         await world.create(NAMESPACES, Namespace(metadata=ObjectMeta(name="certs")))
         await world.create(CLUSTER_ISSUERS, make_cluster_issuer("ca", CA))
         await world.create(SECRETS, make_secret(ROOT.secret()))
-        await world.create(SECRETS, make_secret(ROOT.secret(), namespace="kube-system"))
-        await world.settle()
+        await world.add(SECRETS, make_secret(ROOT.secret(), namespace="kube-system"))
         assert (await cluster_issuer(world))[:2] == ("False", "ErrGetKeyPair")
-        await world.create(SECRETS, make_secret(ROOT.secret(), namespace="certs"))
-        await world.settle()
+        await world.add(SECRETS, make_secret(ROOT.secret(), namespace="certs"))
         assert (await cluster_issuer(world))[0] == "True"
         made = make_certificate("web", "ca", kind="ClusterIssuer")
-        await world.create(CERTIFICATES, made)
-        await world.settle()
+        await world.add(CERTIFICATES, made)
         assert await world.is_ready("web")
 
 
 async def test_a_restart_tells_nothing_and_writes_nothing(world: World) -> None:
     await make_ca(world, ROOT.secret())
-    await world.create(ISSUERS, make_ca_issuer("broken", "nothing"))
-    await world.settle()
+    await world.add(ISSUERS, make_ca_issuer("broken", "nothing"))
     before = [(e.metadata.name, e.count) for e in await world.events()]
     world.recording.writes.clear()
     await world.start_controllers()
@@ -173,8 +162,7 @@ async def test_a_restart_tells_nothing_and_writes_nothing(world: World) -> None:
 
 async def test_a_changed_spec_is_judged_anew(world: World) -> None:
     await make_ca(world, ROOT.secret())
-    await world.client.patch(ISSUERS, "ca", "default", {"spec": {"ca": {"secretName": "other"}}})
-    await world.settle()
+    await world.patch(ISSUERS, "ca", {"spec": {"ca": {"secretName": "other"}}})
     status, _, message = await issuer(world)
     assert status == "False"
     assert 'secret "other" not found' in message
@@ -183,8 +171,7 @@ async def test_a_changed_spec_is_judged_anew(world: World) -> None:
     await replace(world, NO_CA.secret())
     assert world.recording.object_writes() == []
     patch: dict[str, Any] = {"spec": {"ca": None, "selfSigned": {}}}
-    await world.client.patch(ISSUERS, "ca", "default", patch)
-    await world.settle()
+    await world.patch(ISSUERS, "ca", patch)
     assert await issuer(world) == ("True", "IsReady", "")
 
 
@@ -205,13 +192,10 @@ async def test_a_ca_that_expires_says_so_at_that_moment(world: World) -> None:
 
 async def test_the_issuer_of_a_waiting_certificate_may_be_deleted_and_come_back(world: World) -> None:
     await make_ca(world, None)
-    await world.create(CERTIFICATES, make_certificate("web", "ca"))
-    await world.settle()
-    await world.client.delete(ISSUERS, "ca", "default")
-    await world.settle()
+    await world.add(CERTIFICATES, make_certificate("web", "ca"))
+    await world.delete(ISSUERS, "ca")
     (request,) = await Scene(world).requests()
-    condition = conditions.find(request.status.conditions, "Ready")
-    assert condition is not None
+    condition = condition_of(request, "Ready")
     assert "not found" in condition.message
     await make_ca(world, ROOT.secret())
     assert await world.is_ready("web")
@@ -219,17 +203,13 @@ async def test_the_issuer_of_a_waiting_certificate_may_be_deleted_and_come_back(
 
 async def test_a_ca_secret_that_is_deleted_stops_new_certificates_only(world: World) -> None:
     await make_ca(world, ROOT.secret())
-    await world.create(CERTIFICATES, make_certificate("web", "ca"))
-    await world.settle()
-    await world.client.delete(SECRETS, "ca", "default")
-    await world.settle()
+    await world.add(CERTIFICATES, make_certificate("web", "ca"))
+    await world.delete(SECRETS, "ca")
     assert (await issuer(world))[:2] == ("False", "ErrGetKeyPair")
     assert await world.is_ready("web")
-    await world.create(CERTIFICATES, make_certificate("next", "ca"))
-    await world.settle()
+    await world.add(CERTIFICATES, make_certificate("next", "ca"))
     assert not await world.is_ready("next")
-    await world.create(SECRETS, make_secret(ROOT.secret()))
-    await world.settle()
+    await world.add(SECRETS, make_secret(ROOT.secret()))
     assert await world.is_ready("next")
 
 
@@ -238,8 +218,7 @@ async def test_a_hundred_issuers_of_one_secret_are_all_woken_by_it(world: World)
         await world.create(ISSUERS, make_ca_issuer(f"ca-{number}", "ca"))
     await world.settle()
     world.recording.writes.clear()
-    await world.create(SECRETS, make_secret(ROOT.secret()))
-    await world.settle()
+    await world.add(SECRETS, make_secret(ROOT.secret()))
     assert len(world.recording.object_writes()) == 100
     for number in (0, 99):
         assert (await issuer(world, f"ca-{number}"))[0] == "True"

@@ -14,7 +14,6 @@ from certwright.controllers.certificates.effects import Did, Effects
 from certwright.controllers.certificates.keys import Keys, next_key_secret
 from certwright.controllers.certificates.parsed import Facts
 from certwright.controllers.certificates.snapshot import Snapshot
-from certwright.kube.api import conditions
 from certwright.kube.api.core import SECRETS, Secret, SecretMeta
 from certwright.kube.api.errors import NotFound
 from certwright.kube.api.meta import Condition
@@ -30,7 +29,7 @@ from certwright.resources.table import CERTIFICATES
 from controllers.crashes import Guillotine, Webhook
 from controllers.external_issuer import mark
 from controllers.scene import Scene, make_certificate
-from support.world import CONTROLLER
+from support.world import CONTROLLER, condition_of
 
 KEEP = PrivateKeySpec(algorithm="ECDSA", rotation_policy="Never")
 ISSUING = Condition(type="Issuing", status="True", reason="DoesNotExist", message="x")
@@ -59,8 +58,7 @@ async def test_a_kept_key_of_another_kind_blocks_until_it_may_be_replaced(scene:
     await scene.issue(private_key=KEEP)
     await scene.change_spec("web", privateKey={"algorithm": "Ed25519"})
     certificate = await scene.world.certificate("web")
-    issuing = conditions.find(certificate.status.conditions, "Issuing")
-    assert issuing is not None
+    issuing = condition_of(certificate, "Issuing")
     assert (issuing.status, certificate.status.revision) == ("True", 1)
     assert [e.count for e in await scene.world.events() if e.reason == "CannotRegenerateKey"] == [1]
     await scene.change_spec("web", privateKey={"rotationPolicy": "Always"})
@@ -102,8 +100,7 @@ async def test_a_certificate_that_is_being_deleted_gets_nothing(scene: Scene) ->
     with_finalizer = {"metadata": {"finalizers": ["example.com/held"]}}
     await scene.world.client.patch(CERTIFICATES, "web", "default", with_finalizer)
     await scene.world.client.delete(CERTIFICATES, "web", "default")
-    await scene.world.client.delete(SECRETS, "web", "default")
-    await scene.world.settle()
+    await scene.world.delete(SECRETS, "web")
     assert (await scene.world.certificate("web")).metadata.deletion_timestamp is not None
     assert await scene.next_keys() == []
     assert [request.metadata.name for request in await scene.requests("web")] == ["web-1"]
@@ -140,8 +137,7 @@ async def test_a_secret_that_appears_in_the_moment_of_the_write_is_not_taken_uns
         return response
 
     scene.world.recording.handler = create_first
-    await scene.world.create(CERTIFICATES, make_certificate("web", "ca"))
-    await scene.world.settle()
+    await scene.world.add(CERTIFICATES, make_certificate("web", "ca"))
     assert statuses == [409, 200]
     assert (await scene.world.secret("web")).metadata.annotations["whose"] == "theirs"
     assert await scene.world.is_ready("web")
@@ -195,8 +191,7 @@ async def test_a_kill_where_labels_are_removed_leaves_no_key(scene: Scene, dropp
     Webhook(scene.world, "secrets", DROPPED[dropped])
     handler = scene.world.recording.handler
     scene.world.recording.handler = Guillotine(handler, writes, answered=True).handle
-    await scene.world.create(CERTIFICATES, make_certificate("web", "ca"))
-    await scene.world.settle()
+    await scene.world.add(CERTIFICATES, make_certificate("web", "ca"))
     await scene.world.stop_controllers()
     scene.world.recording.handler = handler
     await scene.world.start_controllers()

@@ -26,8 +26,7 @@ Samples = dict[str, list[tuple[dict[str, str], float]]]
 
 def scrape(world: World) -> Samples:
     """All samples by the name of their metric, as Prometheus' own parser reads them."""
-    assert world.controllers is not None
-    text = world.controllers.metrics.take()().decode()
+    text = world.manager.metrics.take()().decode()
     samples: Samples = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
@@ -77,8 +76,7 @@ async def test_one_that_is_not_issued_has_dates_of_zero(scene: Scene) -> None:
 
 async def test_one_that_nobody_has_judged_is_unknown(scene: Scene) -> None:
     await scene.world.start_controllers(enabled="issuers")
-    await scene.world.create(CERTIFICATES, make_certificate("web", "ca"))
-    await scene.world.settle()
+    await scene.world.add(CERTIFICATES, make_certificate("web", "ca"))
     assert value(scene.world, "certificate_ready_status", name="web", condition="Unknown") == 1
 
 
@@ -89,11 +87,9 @@ async def test_issuers_have_their_state(scene: Scene) -> None:
 
 async def test_nothing_is_left_of_what_was_deleted(scene: Scene) -> None:
     await scene.issue()
-    await scene.world.create(ISSUERS, make_issuer("gone"))
-    await scene.world.settle()
+    await scene.world.add(ISSUERS, make_issuer("gone"))
     await scene.world.client.delete(CERTIFICATES, "web", "default")
-    await scene.world.client.delete(ISSUERS, "gone", "default")
-    await scene.world.settle()
+    await scene.world.delete(ISSUERS, "gone")
     names = {has.get("name") for samples in scrape(scene.world).values() for has, _ in samples}
     assert names == {"ca", "root", None}
 
@@ -154,8 +150,7 @@ def test_the_name_of_an_issuer_makes_no_sample_of_a_megabyte() -> None:
 
 async def test_the_api_server_tells_them_beside_its_own(scene: Scene) -> None:
     world = scene.world
-    assert world.controllers is not None
-    world.server.add_metrics(world.controllers.metrics.take)
+    world.server.add_metrics(world.manager.metrics.take)
     answer = await world.server.handle(Request("GET", "/metrics", user=ADMIN))
     families = {family.name for family in text_string_to_metric_families(answer.body.decode())}
     assert {"certmanager_issuer_ready_status", "apiserver_request"} <= families
@@ -163,8 +158,7 @@ async def test_the_api_server_tells_them_beside_its_own(scene: Scene) -> None:
 
 async def test_the_page_on_metrics_names_all_and_no_others(scene: Scene) -> None:
     world = scene.world
-    assert world.controllers is not None
-    world.server.add_metrics(ReplicaMetrics("lease", leads=True, controllers=world.controllers).take)
+    world.server.add_metrics(ReplicaMetrics("lease", leads=True, controllers=world.manager).take)
     answer = await world.server.handle(Request("GET", "/metrics", user=ADMIN))
     # The memory store has no commits, and no database of etcd.
     others = {

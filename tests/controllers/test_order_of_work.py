@@ -50,8 +50,7 @@ async def test_one_that_ends_soon_goes_before_new_ones() -> None:
         await world.create(NAMESPACES, Namespace(metadata=ObjectMeta(name="other")))
         await world.create(ISSUERS, make_issuer("self", namespace="other"))
         short = make_certificate("short", "self", namespace="other", duration="1h", renew_before="20m")
-        await world.create(CERTIFICATES, short)
-        await world.settle()
+        await world.add(CERTIFICATES, short)
         first = (await world.secret("short", "other")).data["tls.crt"]
         await world.stop_controllers()
         await _create_many(world)
@@ -99,8 +98,7 @@ async def test_a_new_certificate_does_not_wait_for_all_renewals() -> None:
 async def test_no_namespace_occupies_all_workers_of_a_controller() -> None:
     roots = DeliveryOptions(roots={"web": Root(directory="/nowhere")})
     async with make_world(shims=ShimOptions(), deliveries=roots) as world:
-        assert world.controllers is not None
-        queues = world.controllers.wiring.queues
+        queues = world.manager.wiring.queues
         shares = {name: queue.most_per_flow for name, queue in queues.items()}
         assert shares["authorities"] == shares["cainjector-customresourcedefinitions"] == 1
         assert shares["certificates"] == shares["ingress-shim"] == shares["deliveries"] == 28

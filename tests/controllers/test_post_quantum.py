@@ -32,7 +32,7 @@ from certwright.resources.request import CertificateRequest, CertificateRequestS
 from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES, ISSUERS
 from controllers.scene import Scene, make_ca_issuer, make_certificate, make_issuer
 from support.programs import tool
-from support.world import World, make_world
+from support.world import World, condition_of, make_world
 
 GATE_ON = AcmeOptions(policy=OperatorPolicy(post_quantum=True))
 ML_DSA = PrivateKeySpec(algorithm="ML-DSA")
@@ -52,8 +52,7 @@ async def add_ca(scene: Scene, name: str, issuer: str, key: PrivateKeySpec) -> N
     await scene.issue(
         name, issuer, private_key=key, is_ca=True, common_name=name, dns_names=(), duration="87600h"
     )
-    await scene.world.create(ISSUERS, make_ca_issuer(name, name))
-    await scene.world.settle()
+    await scene.world.add(ISSUERS, make_ca_issuer(name, name))
 
 
 async def judge(world: World, folder: Path) -> str:
@@ -72,8 +71,7 @@ async def judge(world: World, folder: Path) -> str:
 
 def message(obj: Certificate | CertificateRequest | Issuer, kind: str) -> str:
     """The message of that condition of an object."""
-    condition = conditions.find(obj.status.conditions, kind)
-    assert condition is not None
+    condition = condition_of(obj, kind)
     return condition.message
 
 
@@ -162,8 +160,7 @@ def request_of(issuer: str) -> CertificateRequest:
 
 async def test_a_signing_request_made_elsewhere_is_signed(world: World) -> None:
     await Scene(world).add_ca()
-    await world.create(CERTIFICATE_REQUESTS, request_of("ca"))
-    await world.settle()
+    await world.add(CERTIFICATE_REQUESTS, request_of("ca"))
     signed = await world.get(CERTIFICATE_REQUESTS, "by-hand")
     assert conditions.is_true(signed.status.conditions, "Ready"), signed.status.conditions
     assert read_chain(signed.status.certificate)[0].is_ml_dsa
@@ -173,8 +170,7 @@ async def test_without_the_gate_a_certificate_waits_with_the_reason() -> None:
     # This API server has no policy, like one in a cluster that has our CRDs.
     async with make_world() as world:
         await world.create(ISSUERS, make_issuer("self"))
-        await world.create(CERTIFICATES, make_certificate("web", "self", private_key=ML_DSA))
-        await world.settle()
+        await world.add(CERTIFICATES, make_certificate("web", "self", private_key=ML_DSA))
         assert message(await world.certificate("web"), "Issuing") == (
             "spec.privateKey.algorithm: ML-DSA is an alpha feature; have certwright started with "
             "--feature-gates PostQuantum=true, or write RSA, ECDSA or Ed25519"
@@ -187,8 +183,7 @@ async def test_without_the_gate_a_certificate_waits_with_the_reason() -> None:
 async def test_without_the_gate_a_request_fails_with_the_reason() -> None:
     async with make_world() as world:
         await Scene(world).add_ca()
-        await world.create(CERTIFICATE_REQUESTS, request_of("ca"))
-        await world.settle()
+        await world.add(CERTIFICATE_REQUESTS, request_of("ca"))
         refused = await world.get(CERTIFICATE_REQUESTS, "by-hand")
         assert "ML-DSA is an alpha feature; have certwright started with" in message(refused, "Ready")
 
@@ -228,8 +223,7 @@ async def test_a_temporary_certificate_has_the_key(world: World) -> None:
     meta = ObjectMeta(
         name="web", namespace="default", annotations={"cert-manager.io/issue-temporary-certificate": "true"}
     )
-    await world.create(CERTIFICATES, msgspec.structs.replace(certificate, metadata=meta))
-    await world.settle()
+    await world.add(CERTIFICATES, msgspec.structs.replace(certificate, metadata=meta))
     (leaf,) = read_chain((await world.secret("web")).data["tls.crt"])
     assert leaf.is_ml_dsa
     assert leaf.usages == ("digital signature",)
@@ -240,8 +234,7 @@ async def test_a_key_that_is_not_the_certificates_is_noticed(world: World) -> No
     await scene.add_ca()
     await scene.issue("web", private_key=ML_DSA)
     other = encode_private_key(generate(KeyPlan.of("ML-DSA")))
-    await world.client.patch(SECRETS, "web", "default", {"data": {"tls.key": other}})
-    await world.settle()
+    await world.patch(SECRETS, "web", {"data": {"tls.key": other}})
     certificate, data = await world.certificate("web"), (await world.secret("web")).data
     assert certificate.status.revision == 2
     assert public_key_der(load_private_key(data["tls.key"])) == read_chain(data["tls.crt"])[0].public_key_der

@@ -80,8 +80,7 @@ async def test_an_answered_check_ends_the_pause_between_probes(away: VaultWorld)
 
 
 async def test_certificates_that_do_not_ask_any_more_delay_the_others_for_a_minute(away: VaultWorld) -> None:
-    assert away.world.controllers is not None
-    breaker = away.world.controllers.wiring.gate.breaker_at(ObjectKey("", "vault"))
+    breaker = away.world.manager.wiring.gate.breaker_at(ObjectKey("", "vault"))
     assert breaker is not None
     first = {ObjectKey("default", f"gone{number}"): None for number in range(3)}
     breaker._waiting = first | breaker._waiting
@@ -107,16 +106,14 @@ async def test_a_check_that_fails_ends_no_pause(away: VaultWorld) -> None:
 async def test_an_external_issuer_that_fails_holds_no_other_certificate(world: World) -> None:
     issuer = IssuerReference(name="thing", kind="Thing", group="example.com")
     for name in ("a", "b", "c", "d"):
-        await world.create(CERTIFICATES, make_certificate(name, "thing", issuer_ref=issuer))
-        await world.settle()
+        await world.add(CERTIFICATES, make_certificate(name, "thing", issuer_ref=issuer))
         await mark(world, f"{name}-1", "Failed")
         assert (await world.certificate(name)).status.failed_issuance_attempts == 1
 
 
 async def test_a_limit_of_0_disables_the_breaker(away: VaultWorld) -> None:
     await away.world.start_controllers(issuer_attempts_per_hour=0)
-    assert away.world.controllers is not None
-    assert away.world.controllers.wiring.gate.states() == []
+    assert away.world.manager.wiring.gate.states() == []
 
 
 async def test_a_negative_limit_is_refused(world: World) -> None:

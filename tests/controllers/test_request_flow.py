@@ -29,7 +29,7 @@ from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES, CLUST
 from controllers.external_issuer import external, mark
 from controllers.scene import Scene, make_ca_issuer, make_certificate, make_cluster_issuer, make_issuer
 from issuers.authority import new_root
-from support.world import ADMIN, START, World, make_world
+from support.world import ADMIN, START, World, condition_of, make_world
 
 BY_HAND = "*,-certificaterequests-approver"
 KEY_NAME = "cert-manager.io/private-key-secret-name"
@@ -62,8 +62,7 @@ def make_secret(name: str, data: dict[str, bytes], namespace: str = "default") -
 
 async def ask(world: World, request: CertificateRequest) -> CertificateRequest:
     """Create the request, let everything run, and see what became of it."""
-    await world.create(CERTIFICATE_REQUESTS, request)
-    await world.settle()
+    await world.add(CERTIFICATE_REQUESTS, request)
     return await mine(world)
 
 
@@ -108,8 +107,7 @@ async def test_a_denial_ends_a_request_that_waits(world: World) -> None:
     assert ready(await ask(world, make_request("later"))) == ("", "")
     await mark(world, "mine", "Denied")
     assert ready(await mine(world)) == ("False", "Denied")
-    await world.create(ISSUERS, make_issuer("later"))
-    await world.settle()
+    await world.add(ISSUERS, make_issuer("later"))
     assert ready(await mine(world)) == ("False", "Denied")
 
 
@@ -155,8 +153,7 @@ async def test_a_request_that_somebody_calls_invalid_is_not_signed() -> None:
         request = (await scene.requests())[0]
         assert request.status.certificate == b""
         certificate = await world.certificate("web")
-        issuing = conditions.find(certificate.status.conditions, "Issuing")
-        assert issuing is not None
+        issuing = condition_of(certificate, "Issuing")
         assert (issuing.status, issuing.reason) == ("False", "NotToMyTaste")
         assert certificate.status.failed_issuance_attempts == 1
 
@@ -178,8 +175,7 @@ async def test_a_request_waits_for_its_issuer_and_is_signed_when_it_comes(kind: 
         await world.create(CLUSTER_ISSUERS, make_cluster_issuer("late", spec))
     await world.settle()
     assert "does not have a Ready status condition" in message(await mine(world))
-    await world.create(SECRETS, make_secret("ca", new_root("Root").secret(), namespace))
-    await world.settle()
+    await world.add(SECRETS, make_secret("ca", new_root("Root").secret(), namespace))
     assert ready(await mine(world)) == ("True", "Issued")
     assert await event_counts(world) == [
         ("Normal", "cert-manager.io", 1),
@@ -218,8 +214,7 @@ async def test_a_corrected_ca_secret_wakes_its_issuer_and_those_who_wait(world: 
     assert "Error getting keypair for CA issuer" in message(request)
     root = new_root("Root")
     data = {name: msgspec.to_builtins(value) for name, value in root.secret().items()}
-    await world.client.patch(SECRETS, "ca", "default", {"data": data})
-    await world.settle()
+    await world.patch(SECRETS, "ca", {"data": data})
     request = await mine(world)
     assert ready(request) == ("True", "Issued")
     assert read_certificate(request.status.ca).common_name == "Root"
@@ -279,8 +274,7 @@ async def test_a_certificate_follows_an_external_issuer(world: World) -> None:
     pending = {"type": "Ready", "status": "False", "reason": "Pending", "message": "in the post"}
     strange = {"type": "Weather", "status": "Unknown", "reason": "Cloudy", "message": ""}
     await set_conditions(world, pending, strange)
-    issuing = conditions.find((await world.certificate("web")).status.conditions, "Issuing")
-    assert issuing is not None
+    issuing = await world.condition("web", "Issuing")
     assert issuing.status == "True"
     assert issuing.message == 'Waiting for CertificateRequest "web-1": in the post'
     await sign_elsewhere(world)
@@ -299,8 +293,7 @@ async def set_conditions(world: World, *new: dict[str, Any], **status: Any) -> N
     by_type = {c["type"]: c for c in msgspec.to_builtins(request.status.conditions)}
     by_type |= {c["type"]: c for c in new}
     body = {"status": {"conditions": list(by_type.values()), **status}}
-    await world.client.patch(CERTIFICATE_REQUESTS, "web-1", "default", body, subresource="status")
-    await world.settle()
+    await world.patch(CERTIFICATE_REQUESTS, "web-1", body, subresource="status")
 
 
 async def sign_elsewhere(world: World) -> None:
@@ -317,8 +310,7 @@ async def test_a_denial_counts_though_an_external_issuer_says_nothing_of_it(worl
     await mark(world, "web-1", "Denied")
     request = await world.get(CERTIFICATE_REQUESTS, "web-1")
     assert [c.type for c in request.status.conditions] == ["Denied"]
-    issuing = conditions.find((await world.certificate("web")).status.conditions, "Issuing")
-    assert issuing is not None
+    issuing = await world.condition("web", "Issuing")
     assert (issuing.status, issuing.reason) == ("False", "test")
 
 
@@ -330,8 +322,7 @@ async def test_an_issuer_that_signs_in_spite_of_a_denial_is_not_followed(world: 
     denied = {"type": "Denied", "status": "True", "reason": "NotHere", "message": "no"}
     issued = {"type": "Ready", "status": "True", "reason": "Issued", "message": "here you are"}
     await set_conditions(world, denied, issued, certificate=msgspec.to_builtins(pem))
-    issuing = conditions.find((await world.certificate("web")).status.conditions, "Issuing")
-    assert issuing is not None
+    issuing = await world.condition("web", "Issuing")
     assert (issuing.status, issuing.reason) == ("False", "NotHere")
     with pytest.raises(errors.NotFound):
         await world.secret("web")
@@ -360,12 +351,10 @@ async def test_a_self_signed_request_waits_for_its_key(world: World) -> None:
         ("False", "Pending"),
         "Referenced secret default/key not found",
     )
-    await world.create(SECRETS, make_secret("key", {"tls.key": b"rubbish"}))
-    await world.settle()
+    await world.add(SECRETS, make_secret("key", {"tls.key": b"rubbish"}))
     assert message(await mine(world)).startswith('Failed to get key "key" referenced in annotation')
     right = {"data": {"tls.key": msgspec.to_builtins(encode_private_key(key))}}
-    await world.client.patch(SECRETS, "key", "default", right)
-    await world.settle()
+    await world.patch(SECRETS, "key", right)
     request = await mine(world)
     assert ready(request) == ("True", "Issued")
     assert request.status.ca == request.status.certificate
@@ -419,16 +408,13 @@ async def test_a_request_signed_with_another_key_is_refused(scene: Scene) -> Non
 
 
 async def test_a_request_that_is_deleted_while_it_waits_is_made_again(world: World) -> None:
-    await world.create(CERTIFICATES, make_certificate("web", "late"))
-    await world.settle()
+    await world.add(CERTIFICATES, make_certificate("web", "late"))
     (first,) = await Scene(world).requests()
-    await world.client.delete(CERTIFICATE_REQUESTS, "web-1", "default")
-    await world.settle()
+    await world.delete(CERTIFICATE_REQUESTS, "web-1")
     (second,) = await Scene(world).requests()
     assert second.metadata.uid != first.metadata.uid
     assert second.spec.request != b""
-    await world.create(ISSUERS, make_issuer("late"))
-    await world.settle()
+    await world.add(ISSUERS, make_issuer("late"))
     assert await world.is_ready("web")
 
 
@@ -440,8 +426,7 @@ async def test_a_certificate_that_came_too_late_is_a_failure(world: World) -> No
     issued = {"type": "Ready", "status": "True", "reason": "Issued", "message": "late"}
     await set_conditions(world, issued, certificate=msgspec.to_builtins(pem))
     certificate = await world.certificate("web")
-    issuing = conditions.find(certificate.status.conditions, "Issuing")
-    assert issuing is not None
+    issuing = condition_of(certificate, "Issuing")
     assert (issuing.status, issuing.reason) == ("False", "InvalidCertificate")
     assert "expired" in issuing.message
 
@@ -461,20 +446,16 @@ async def ask_a_thing_with_twin(world: World) -> None:
     )
     csr = build_csr(CsrPlan(dns_names=("web.example.com",)), generate(KeyPlan.of("ECDSA")))
     twin = CertificateRequest(metadata=meta, spec=msgspec.structs.replace(first.spec, request=csr))
-    await world.create(CERTIFICATE_REQUESTS, twin)
-    await world.settle()
+    await world.add(CERTIFICATE_REQUESTS, twin)
 
 
 async def test_a_certificate_deleted_while_it_is_issued_takes_everything_with_it(world: World) -> None:
-    await world.create(CERTIFICATES, make_certificate("web", "late"))
-    await world.settle()
-    await world.client.delete(CERTIFICATES, "web", "default")
-    await world.settle()
+    await world.add(CERTIFICATES, make_certificate("web", "late"))
+    await world.delete(CERTIFICATES, "web")
     await world.advance(timedelta(minutes=5))
     assert await Scene(world).requests() == []
     assert await Scene(world).next_keys() == []
-    await world.create(ISSUERS, make_issuer("late"))
-    await world.settle()
+    await world.add(ISSUERS, make_issuer("late"))
     with pytest.raises(errors.NotFound):
         await world.secret("web")
 
@@ -503,8 +484,7 @@ async def test_a_deleted_certificate_takes_its_requests_with_it_and_leaves_its_s
 async def test_a_chain_of_three_cas_comes_with_its_leaf_and_the_root_as_ca(scene: Scene) -> None:
     for name, above in (("middle", "ca"), ("lowest", "middle")):
         await scene.issue(name, above, is_ca=True, common_name=name, dns_names=(), duration="8760h")
-        await scene.world.create(ISSUERS, make_ca_issuer(name, name))
-        await scene.world.settle()
+        await scene.world.add(ISSUERS, make_ca_issuer(name, name))
     await scene.issue("web", "lowest", common_name="web")
     secret = await scene.world.secret("web")
     names = [c.common_name for c in read_chain(secret.data["tls.crt"])]

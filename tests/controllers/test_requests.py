@@ -34,7 +34,7 @@ from controllers.external_issuer import (
 )
 from controllers.scene import SELF_SIGNED, Scene, make_certificate, make_issuer
 from issuers.authority import new_root
-from support.world import START, World, make_world
+from support.world import START, World, condition_of, make_world
 
 YEAR = timedelta(days=365)
 BY_HAND = "*,-certificaterequests-approver"
@@ -150,10 +150,9 @@ async def test_a_manual_renewal_starts_at_once_in_spite_of_the_wait(world: World
     )
     current_conditions = (*(await world.certificate("web")).status.conditions, issuing)
     current_conditions = tuple({c.type: c for c in current_conditions}.values())
-    await world.client.patch(
-        CERTIFICATES, "web", "default", {"status": {"conditions": current_conditions}}, subresource="status"
+    await world.patch(
+        CERTIFICATES, "web", {"status": {"conditions": current_conditions}}, subresource="status"
     )
-    await world.settle()
     assert (await Scene(world).requests())[0].metadata.uid != old
     await mark(world, "web-1", "Failed")
     assert (await world.certificate("web")).status.failed_issuance_attempts == 2
@@ -252,8 +251,7 @@ async def test_a_request_by_hand_is_approved_and_signed_with_events_of_its_own(s
     csr = (await scene.requests())[0].spec.request
     spec = CertificateRequestSpec(issuer_ref=IssuerReference(name="ca"), request=csr)
     meta = ObjectMeta(name="mine", namespace="default")
-    await scene.world.create(CERTIFICATE_REQUESTS, CertificateRequest(metadata=meta, spec=spec))
-    await scene.world.settle()
+    await scene.world.add(CERTIFICATE_REQUESTS, CertificateRequest(metadata=meta, spec=spec))
     request = await scene.world.get(CERTIFICATE_REQUESTS, "mine")
     assert condition(request, "Ready") == ("True", "Issued", "Certificate fetched from issuer successfully")
     assert request.status.ca
@@ -282,30 +280,26 @@ async def test_a_request_that_is_none_is_refused_and_never_signed_where_it_is_no
 
 
 async def test_an_issuer_says_why_it_is_not_ready_and_is_judged_again_by_itself(world: World) -> None:
-    await world.create(ISSUERS, make_issuer("ca", IssuerSpec(ca=CAIssuer(secret_name="ca"))))
-    await world.settle()
+    await world.add(ISSUERS, make_issuer("ca", IssuerSpec(ca=CAIssuer(secret_name="ca"))))
     ready = condition_of_issuer(await world.get(ISSUERS, "ca"))
     assert ready[:2] == ("False", "ErrGetKeyPair")
     await world.advance(timedelta(seconds=2))
     assert [e.reason for e in await world.events()] == ["ErrInitIssuer"]
     await world.create(ISSUERS, make_issuer("root", SELF_SIGNED))
-    await world.create(CERTIFICATES, make_certificate("ca", "root", is_ca=True))
-    await world.settle()
+    await world.add(CERTIFICATES, make_certificate("ca", "root", is_ca=True))
     assert condition_of_issuer(await world.get(ISSUERS, "ca")) == (
         "True",
         "KeyPairVerified",
         "Signing CA verified",
     )
     await world.client.delete(CERTIFICATES, "ca", "default")
-    await world.client.delete(SECRETS, "ca", "default")
-    await world.settle()
+    await world.delete(SECRETS, "ca")
     assert condition_of_issuer(await world.get(ISSUERS, "ca"))[0] == "False"
 
 
 def condition_of_issuer(issuer: Any) -> tuple[str, str, str]:
     """Status, reason and message of Ready."""
-    ready = conditions.find(issuer.status.conditions, "Ready")
-    assert ready is not None
+    ready = condition_of(issuer, "Ready")
     return (ready.status, ready.reason, ready.message)
 
 
@@ -349,7 +343,6 @@ async def test_the_flag_reaches_the_requests() -> None:
         await scene.add_ca()
         made = make_certificate("web", "ca")
         meta = msgspec.structs.replace(made.metadata, annotations=NOTES)
-        await world.create(CERTIFICATES, msgspec.structs.replace(made, metadata=meta))
-        await world.settle()
+        await world.add(CERTIFICATES, msgspec.structs.replace(made, metadata=meta))
         (request,) = await scene.requests()
         assert set(NOTES) & set(request.metadata.annotations) == {TEAM}

@@ -151,8 +151,7 @@ async def test_a_name_that_the_issuer_does_not_sign_is_named_and_retried_after_a
     assert reason == "InvalidRequest"
     assert "remove web.example.com from spec.dnsNames" in message
     patch = {"spec": {"dnsNames": ["web.example.test"]}}
-    await sample.world.client.patch(CERTIFICATES, "by-sample", "default", patch)
-    await sample.world.settle()
+    await sample.world.patch(CERTIFICATES, "by-sample", patch)
     assert await sample.world.is_ready("by-sample")
 
 

@@ -9,7 +9,6 @@ from datetime import timedelta
 import pytest
 
 from certwright.controllers.cache.secrets import Secrets
-from certwright.kube.api import conditions
 from certwright.kube.api.core import SECRETS, Secret, SecretMeta
 from certwright.kube.client.filtered_informer import SelectiveInformer
 from certwright.kube.util.http_messages import Request, Response
@@ -21,7 +20,7 @@ from certwright.resources.references import SecretKeySelector
 from certwright.resources.table import CERTIFICATES, CLUSTER_ISSUERS, ISSUERS
 from controllers.scene import make_ca_issuer, make_certificate, make_cluster_issuer, make_issuer
 from issuers.authority import new_root
-from support.world import World, make_world
+from support.world import World, condition_of, make_world
 
 
 class Gets:
@@ -77,8 +76,7 @@ def cached_counts(secrets: Secrets) -> tuple[int, int, int]:
 
 
 def secrets_of(world: World) -> Secrets:
-    assert world.controllers is not None
-    return world.controllers.wiring.caches.secrets
+    return world.manager.wiring.caches.secrets
 
 
 def public_key(pem: bytes) -> bytes:
@@ -87,8 +85,7 @@ def public_key(pem: bytes) -> bytes:
 
 async def ready_message(world: World, name: str) -> tuple[str, str]:
     issuer = await world.get(ISSUERS, name)
-    condition = conditions.find(issuer.status.conditions, "Ready")
-    assert condition is not None
+    condition = condition_of(issuer, "Ready")
     return condition.status, condition.message
 
 
@@ -114,14 +111,12 @@ async def test_a_ca_that_changes_is_asked_for_once_more(world: World) -> None:
     await add_certificates(world, 10, 2)
     gets = Gets(world)
     other = new_root("Other CA")
-    await world.client.patch(SECRETS, "ca-0", "default", {"data": other.secret()})
-    await world.settle()
+    await world.patch(SECRETS, "ca-0", {"data": other.secret()})
     # Each Certificate trusts the new CA at once.
     for number in range(10):
         ca_pem = (await world.secret(f"web-{number}")).data["ca.crt"]
         assert (other.secret()["tls.crt"] in ca_pem) is (number % 2 == 0)
-    await world.client.patch(SECRETS, "ca-1", "default", {"metadata": {"annotations": {"note": "x"}}})
-    await world.settle()
+    await world.patch(SECRETS, "ca-1", {"metadata": {"annotations": {"note": "x"}}})
     # Their Secrets are written whole, and the private keys were not held.
     written = {f"web-{number}": 1 for number in range(0, 10, 2)}
     assert gets.single == {"ca-0": 1, "ca-1": 1, **written}
@@ -158,33 +153,26 @@ async def test_of_secrets_that_nothing_refers_to_only_names_are_held(world: Worl
 async def test_a_secret_that_was_there_before_anybody_referred_to_it_is_found(world: World) -> None:
     await world.create(SECRETS, unlabelled("late", new_root("Late CA").secret()))
     await world.start_controllers()
-    await world.create(ISSUERS, make_ca_issuer("late", "late"))
-    await world.settle()
+    await world.add(ISSUERS, make_ca_issuer("late", "late"))
     assert (await ready_message(world, "late"))[0] == "True"
 
 
 async def test_an_issuer_hears_of_its_unlabelled_secret_at_once(world: World) -> None:
     await world.start_controllers()
-    await world.create(ISSUERS, make_ca_issuer("ca", "pair"))
-    await world.settle()
+    await world.add(ISSUERS, make_ca_issuer("ca", "pair"))
     assert "not found" in (await ready_message(world, "ca"))[1]
-    await world.create(SECRETS, unlabelled("pair", {"tls.crt": b"nonsense", "tls.key": b"nonsense"}))
-    await world.settle()
+    await world.add(SECRETS, unlabelled("pair", {"tls.crt": b"nonsense", "tls.key": b"nonsense"}))
     assert "not found" not in (await ready_message(world, "ca"))[1]
-    await world.client.patch(SECRETS, "pair", "default", {"data": new_root("CA").secret()})
-    await world.settle()
+    await world.patch(SECRETS, "pair", {"data": new_root("CA").secret()})
     assert (await ready_message(world, "ca"))[0] == "True"
     patch = {"metadata": {"labels": {names.FAO_LABEL: "true"}}}
     await world.client.patch(SECRETS, "pair", "default", patch)
-    await world.client.patch(SECRETS, "pair", "default", {"data": {"tls.crt": b"nonsense"}})
-    await world.settle()
+    await world.patch(SECRETS, "pair", {"data": {"tls.crt": b"nonsense"}})
     assert (await ready_message(world, "ca"))[0] == "False"
     await world.client.patch(SECRETS, "pair", "default", {"metadata": {"labels": {names.FAO_LABEL: None}}})
-    await world.client.patch(SECRETS, "pair", "default", {"data": new_root("CA").secret()})
-    await world.settle()
+    await world.patch(SECRETS, "pair", {"data": new_root("CA").secret()})
     assert (await ready_message(world, "ca"))[0] == "True"
-    await world.client.delete(SECRETS, "pair", "default")
-    await world.settle()
+    await world.delete(SECRETS, "pair")
     assert "not found" in (await ready_message(world, "ca"))[1]
 
 
@@ -192,11 +180,9 @@ async def test_a_cluster_issuer_and_its_certificates_hear_of_an_unlabelled_secre
     await world.start_controllers(cluster_resource_namespace="default")
     spec = IssuerSpec(ca=CAIssuer(secret_name="pair"))
     await world.create(CLUSTER_ISSUERS, make_cluster_issuer("ca", spec))
-    await world.create(CERTIFICATES, make_certificate("web", "ca", kind="ClusterIssuer"))
-    await world.settle()
+    await world.add(CERTIFICATES, make_certificate("web", "ca", kind="ClusterIssuer"))
     assert not await world.is_ready("web")
-    await world.create(SECRETS, unlabelled("pair", new_root("CA").secret()))
-    await world.settle()
+    await world.add(SECRETS, unlabelled("pair", new_root("CA").secret()))
     assert await world.is_ready("web")
 
 
@@ -227,15 +213,12 @@ async def test_a_keystore_hears_of_its_unlabelled_password(world: World) -> None
     await world.start_controllers()
     reference = SecretKeySelector(name="password", key="pw")
     stores = Keystores(pkcs12=PKCS12Keystore(create=True, password_secret_ref=reference))
-    await world.create(CERTIFICATES, make_certificate("web", "ca-0", keystores=stores))
-    await world.settle()
+    await world.add(CERTIFICATES, make_certificate("web", "ca-0", keystores=stores))
     assert not await world.is_ready("web")
-    await world.create(SECRETS, unlabelled("password", {"pw": b"changeit"}))
-    await world.settle()
+    await world.add(SECRETS, unlabelled("password", {"pw": b"changeit"}))
     assert await world.is_ready("web")
     before = (await world.secret("web")).data["keystore.p12"]
-    await world.client.patch(SECRETS, "password", "default", {"data": {"pw": b"another"}})
-    await world.settle()
+    await world.patch(SECRETS, "password", {"data": {"pw": b"another"}})
     assert (await world.secret("web")).data["keystore.p12"] != before
 
 
@@ -264,8 +247,7 @@ async def test_the_label_is_put_back_on_a_target(world: World, value: str | None
     await add_certificates(world, 1, 1)
     before = await world.secret("web-0")
     patch = {"metadata": {"labels": {names.FAO_LABEL: value}}}
-    await world.client.patch(SECRETS, "web-0", "default", patch)
-    await world.settle()
+    await world.patch(SECRETS, "web-0", patch)
     after = await world.secret("web-0")
     assert after.metadata.labels[names.FAO_LABEL] == "true"
     assert after.data == before.data
@@ -274,17 +256,14 @@ async def test_the_label_is_put_back_on_a_target(world: World, value: str | None
 async def test_the_label_is_put_back_on_a_next_key_which_is_used_all_the_same(world: World) -> None:
     await world.start_controllers()
     await world.create(ISSUERS, make_ca_issuer("ca", "pair"))
-    await world.create(CERTIFICATES, make_certificate("web", "ca"))
-    await world.settle()
+    await world.add(CERTIFICATES, make_certificate("web", "ca"))
     name = (await world.certificate("web")).status.next_private_key_secret_name or ""
     made = await world.secret(name)
-    await world.client.patch(SECRETS, name, "default", {"metadata": {"labels": {names.FAO_LABEL: None}}})
-    await world.settle()
+    await world.patch(SECRETS, name, {"metadata": {"labels": {names.FAO_LABEL: None}}})
     mended = await world.secret(name)
     assert mended.metadata.labels[names.FAO_LABEL] == "true"
     assert mended.metadata.uid == made.metadata.uid
-    await world.create(SECRETS, unlabelled("pair", new_root("CA").secret()))
-    await world.settle()
+    await world.add(SECRETS, unlabelled("pair", new_root("CA").secret()))
     issued = (await world.secret("web")).data["tls.key"]
     assert public_key(issued) == public_key(made.data["tls.key"])
 
@@ -295,8 +274,7 @@ async def test_a_lost_target_is_noticed_also_after_it_has_moved(world: World) ->
     await add_certificates(world, 1, 1)
     before = await world.secret("web-0")
     await world.client.patch(SECRETS, "web-0", "default", {"metadata": {"labels": {names.FAO_LABEL: None}}})
-    await world.client.delete(SECRETS, "web-0", "default")
-    await world.settle()
+    await world.delete(SECRETS, "web-0")
     await world.advance(timedelta(minutes=1))
     after = await world.secret("web-0")
     assert after.metadata.uid != before.metadata.uid
@@ -307,12 +285,9 @@ async def test_what_nothing_refers_to_any_more_is_let_go(world: World) -> None:
     await world.start_controllers()
     for number in range(200):
         await world.create(SECRETS, unlabelled(f"ca-{number}", {"tls.crt": b"x"}))
-        await world.create(ISSUERS, make_ca_issuer(f"ca-{number}", f"ca-{number}"))
-        await world.settle()
-        await world.client.delete(ISSUERS, f"ca-{number}", "default")
-        await world.settle()
+        await world.add(ISSUERS, make_ca_issuer(f"ca-{number}", f"ca-{number}"))
+        await world.delete(ISSUERS, f"ca-{number}")
     assert cached_counts(secrets_of(world))[1] <= 65
     await world.create(ISSUERS, make_issuer("self-signed"))
-    await world.create(CERTIFICATES, make_certificate("web", "self-signed"))
-    await world.settle()
+    await world.add(CERTIFICATES, make_certificate("web", "self-signed"))
     assert await world.is_ready("web")

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.serialization import pkcs12
 
-from certwright.kube.api import conditions
 from certwright.kube.api.core import SECRETS, Secret, SecretMeta
 from certwright.pki.certificates import read_certificate
 from certwright.pki.keys import load_private_key, public_key_der
@@ -25,7 +24,7 @@ from certwright.resources.references import SecretKeySelector
 from certwright.resources.table import CERTIFICATES
 from controllers.scene import Scene
 from support.real import require
-from support.world import make_world
+from support.world import condition_of, make_world
 
 PASSWORD = "pässwörd 1"
 REF = SecretKeySelector(name="password", key="pw")
@@ -126,8 +125,7 @@ async def test_a_self_signed_certificate_trusts_itself_in_its_truststore(scene: 
 async def test_a_missing_password_is_said_once_and_the_certificate_issued_when_it_comes(scene: Scene) -> None:
     keystores = Keystores(pkcs12=PKCS12Keystore(create=True, password_secret_ref=REF))
     certificate = await scene.issue(keystores=keystores)
-    issuing = conditions.find(certificate.status.conditions, "Issuing")
-    assert issuing is not None
+    issuing = condition_of(certificate, "Issuing")
     assert issuing.message == 'The keystore is waiting for its password: Secret "password" does not exist'
     await scene.world.start_controllers()
     events = [e for e in await scene.world.events() if e.reason == "KeystorePasswordSecretNotFound"]
@@ -144,8 +142,7 @@ async def test_an_empty_entry_of_the_password_secret_is_named(scene: Scene) -> N
     await scene.world.create(SECRETS, Secret(metadata=meta, data={"other": b"x"}))
     keystores = Keystores(jks=JKSKeystore(create=True, password_secret_ref=REF))
     certificate = await scene.issue(keystores=keystores)
-    issuing = conditions.find(certificate.status.conditions, "Issuing")
-    assert issuing is not None
+    issuing = condition_of(certificate, "Issuing")
     assert issuing.message.endswith('Secret "password" has nothing under "pw"')
 
 
@@ -162,6 +159,5 @@ async def test_with_owner_references_the_secret_goes_with_its_certificate() -> N
 
 async def test_without_owner_references_the_secret_stays(scene: Scene) -> None:
     await scene.issue()
-    await scene.world.client.delete(CERTIFICATES, "web", "default")
-    await scene.world.settle()
+    await scene.world.delete(CERTIFICATES, "web")
     assert (await scene.world.secret("web")).metadata.owner_references == ()

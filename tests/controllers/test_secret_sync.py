@@ -47,8 +47,7 @@ async def set_password(world: World, password: bytes) -> None:
 
 async def touch(world: World, patch: dict[str, Any], name: str = "web") -> None:
     """Change the target Secret as another client would."""
-    await world.client.patch(SECRETS, name, "default", patch)
-    await world.settle()
+    await world.patch(SECRETS, name, patch)
 
 
 def applies(scene: Scene) -> int:
@@ -264,8 +263,7 @@ async def test_without_the_password_the_keystore_stays_and_the_trouble_is_said_o
     await scene.issue()
     await scene.change_spec("web", keystores={"jks": spec})
     before = (await scene.world.secret("web")).data
-    await scene.world.client.delete(SECRETS, "password", "default")
-    await scene.world.settle()
+    await scene.world.delete(SECRETS, "password")
     await scene.world.start_controllers()
     condition = await scene.world.condition("web", "Issuing")
     assert (condition.status, condition.reason) == ("False", "KeystorePasswordSecretNotFound")

@@ -200,13 +200,12 @@ async def test_a_shard_given_to_a_newcomer_is_taken_by_no_other(world: World) ->
 
 async def allow(world: World, rules: list[dict[str, Any]]) -> None:
     """Make these the rules of the role for leader election."""
-    await world.client.patch(
+    await world.patch(
         ROLES,
         "cert-manager:leaderelection",
-        "kube-system",
         {"metadata": {"annotations": {AUTOUPDATE: "false"}}, "rules": rules},
+        namespace="kube-system",
     )
-    await world.settle()
 
 
 async def test_a_role_without_watch_and_patch_is_enough_to_replace_a_shard(world: World) -> None:

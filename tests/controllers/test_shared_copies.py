@@ -132,15 +132,13 @@ async def test_of_two_with_one_secret_the_older_wins_whoever_works_on_it(
     older, newer = next(iter(of_shard(first))), next(iter(of_shard(1 - first)))
     world = replicas.world
     await replicas.issue(older)
-    await world.create(CERTIFICATES, make_certificate(newer, "ca", secret_name=older))
-    await world.settle()
+    await world.add(CERTIFICATES, make_certificate(newer, "ca", secret_name=older))
     assert await world.is_ready(older)
     assert not await world.is_ready(newer)
     secret = await world.secret(older)
     assert secret.metadata.annotations[names.CERTIFICATE_NAME] == older
     # Nobody has to be told of it twice: the other one gets its turn when the first one goes.
-    await world.client.delete(CERTIFICATES, older, "default")
-    await world.settle()
+    await world.delete(CERTIFICATES, older)
     assert await world.is_ready(newer)
 
 
@@ -149,8 +147,7 @@ async def test_a_rival_that_was_there_before_is_found(replicas: Replicas) -> Non
     older, newer = next(iter(of_shard(0))), next(iter(of_shard(1)))
     await world.create(CERTIFICATES, make_certificate(older, "no-such-issuer", secret_name="shared"))
     await world.advance(timedelta(minutes=1))
-    await world.create(CERTIFICATES, make_certificate(newer, "ca", secret_name="shared"))
-    await world.settle()
+    await world.add(CERTIFICATES, make_certificate(newer, "ca", secret_name="shared"))
     assert not await world.is_ready(newer)
     assert "shared" not in [
         secret.metadata.name for secret in (await world.client.list(SECRETS, "default")).items
@@ -166,18 +163,15 @@ async def test_a_ca_of_another_shard_signs_for_all_and_a_new_one_is_heard_of(rep
     for shard in range(COUNT):
         name = next(iter(of_shard(shard, "authority")))
         await world.create(CERTIFICATES, make_certificate(name, "ca", is_ca=True))
-        await world.create(ISSUERS, make_ca_issuer(name, name))
-        await world.settle()
+        await world.add(ISSUERS, make_ca_issuer(name, name))
         leaves = [next(iter(of_shard(number, f"leaf{shard}"))) for number in range(COUNT)]
         for leaf in leaves:
             await world.create(CERTIFICATES, make_certificate(leaf, name))
         await world.settle()
-        await world.client.delete(SECRETS, name, "default")
-        await world.settle()
+        await world.delete(SECRETS, name)
         authority = (await world.secret(name)).data["tls.crt"]
         for leaf in leaves:
-            await world.create(CERTIFICATES, make_certificate(f"{leaf}-again", name))
-            await world.settle()
+            await world.add(CERTIFICATES, make_certificate(f"{leaf}-again", name))
             assert authority not in (await world.secret(leaf)).data["tls.crt"]
             assert authority in (await world.secret(f"{leaf}-again")).data["tls.crt"]
 
@@ -187,8 +181,7 @@ async def test_a_secret_that_was_made_for_another_shard_is_seen_by_who_targets_i
     theirs, ours = next(iter(of_shard(0))), next(iter(of_shard(1)))
     await replicas.issue(theirs)
     await world.client.delete(CERTIFICATES, theirs, "default")
-    await world.create(CERTIFICATES, make_certificate(ours, "ca", secret_name=theirs))
-    await world.settle()
+    await world.add(CERTIFICATES, make_certificate(ours, "ca", secret_name=theirs))
     assert await world.is_ready(ours)
     assert ObjectKey("default", theirs) in replicas.caches(1).secrets.informers[0].cache
 
@@ -197,11 +190,9 @@ async def test_an_issuer_that_one_replica_records_as_failing_fails_for_all(repli
     world = replicas.world
     vault = {"server": "https://127.0.0.1:1", "path": "pki/sign/x", "auth": {"tokenSecretRef": {"name": "t"}}}
     issuer = {"metadata": {"name": "vault", "namespace": "default"}, "spec": {"vault": vault}}
-    await world.create(ISSUERS, codec.from_dict(ISSUERS, issuer))
-    await world.settle()
+    await world.add(ISSUERS, codec.from_dict(ISSUERS, issuer))
     record = write_breaker(BreakerRecord(state="Open", since=world.clock.now()))
-    await world.client.patch(ISSUERS, "vault", "default", {"metadata": {"annotations": record}})
-    await world.settle()
+    await world.patch(ISSUERS, "vault", {"metadata": {"annotations": record}})
     for member in replicas.members:
         (state,) = member.wiring.gate.states()
         assert (state.name, state.state is State.CLOSED) == ("vault", False)

@@ -114,8 +114,7 @@ async def test_a_deleted_one_waits_no_longer(away: VaultWorld) -> None:
 
 
 def waiting(vault: VaultWorld) -> int:
-    assert vault.world.controllers is not None
-    text = vault.world.controllers.metrics.take()().decode()
+    text = vault.world.manager.metrics.take()().decode()
     name = 'certwright_issuer_waiting_certificates{issuer_name="vault"'
     (line,) = [line for line in text.splitlines() if line.startswith(name)]
     return int(line.split()[-1])

@@ -53,8 +53,7 @@ async def world() -> AsyncIterator[World]:
             await add_secret(made, "ca", new_root("Root").secret(), namespace)
         await made.create(ISSUERS, make_ca_issuer("ca", "ca"))
         spec = IssuerSpec(ca=CAIssuer(secret_name="ca"))
-        await made.create(CLUSTER_ISSUERS, make_cluster_issuer("ca", spec))
-        await made.settle()
+        await made.add(CLUSTER_ISSUERS, make_cluster_issuer("ca", spec))
         yield made
 
 
@@ -80,8 +79,7 @@ async def ask(
         metadata=ObjectMeta(name="mine", annotations=annotations or {}),
         spec=CertificateSigningRequestSpec(request=csr, signer_name=signer, **{"usages": USAGES, **spec}),
     )
-    await world.create(CERTIFICATE_SIGNING_REQUESTS, made)
-    await world.settle()
+    await world.add(CERTIFICATE_SIGNING_REQUESTS, made)
     if approved:
         await decide(world, "Approved")
     return await mine(world)
@@ -90,14 +88,9 @@ async def ask(
 async def decide(world: World, kind: str) -> None:
     """What `kubectl certificate approve` and `deny` do."""
     condition = {"type": kind, "status": "True", "reason": "KubectlApprove", "message": "by hand"}
-    await world.client.patch(
-        CERTIFICATE_SIGNING_REQUESTS,
-        "mine",
-        "",
-        {"status": {"conditions": [condition]}},
-        subresource="approval",
+    await world.patch(
+        CERTIFICATE_SIGNING_REQUESTS, "mine", {"status": {"conditions": [condition]}}, subresource="approval"
     )
-    await world.settle()
 
 
 async def mine(world: World) -> CertificateSigningRequest:
@@ -185,8 +178,7 @@ async def test_in_one_namespace_nothing_is_signed_for_the_cluster() -> None:
 async def test_a_request_waits_for_its_issuer(world: World) -> None:
     await ask(world, "issuers.cert-manager.io/default.late")
     assert ("Warning", "IssuerNotFound", 1) in await event_counts(world)
-    await world.create(ISSUERS, make_ca_issuer("late", "late"))
-    await world.settle()
+    await world.add(ISSUERS, make_ca_issuer("late", "late"))
     assert ("Warning", "IssuerNotReady", 1) in await event_counts(world)
     await add_secret(world, "late", new_root("Late").secret())
     await world.settle()
@@ -304,10 +296,7 @@ SELF_SIGNED = "clusterissuers.cert-manager.io/self"
 
 
 async def add_self_signed(world: World) -> None:
-    await world.create(
-        CLUSTER_ISSUERS, make_cluster_issuer("self", IssuerSpec(self_signed=SelfSignedIssuer()))
-    )
-    await world.settle()
+    await world.add(CLUSTER_ISSUERS, make_cluster_issuer("self", IssuerSpec(self_signed=SelfSignedIssuer())))
 
 
 async def test_self_signed_takes_its_key_from_where_the_issuers_secrets_are(world: World) -> None:
@@ -321,8 +310,7 @@ async def test_self_signed_takes_its_key_from_where_the_issuers_secrets_are(worl
     await world.settle()
     assert ("Warning", "ErrorParsingKey", 1) in await event_counts(world)
     right = {"data": {"tls.key": msgspec.to_builtins(encode_private_key(key))}}
-    await world.client.patch(SECRETS, "key", "kube-system", right)
-    await world.settle()
+    await world.patch(SECRETS, "key", right, namespace="kube-system")
     leaf = read_certificate((await mine(world)).status.certificate)
     assert leaf.issuer_text == leaf.subject_text == "CN=mine"
 

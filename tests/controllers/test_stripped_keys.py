@@ -63,8 +63,7 @@ async def stored(scene: Scene, name: str = "web") -> Secret:
 
 
 async def cached_secret(scene: Scene, name: str = "web") -> Secret:
-    assert scene.world.controllers is not None
-    secret = await scene.world.controllers.wiring.caches.secrets.peek(ObjectKey("default", name))
+    secret = await scene.world.manager.wiring.caches.secrets.peek(ObjectKey("default", name))
     assert secret is not None
     return secret
 
@@ -212,8 +211,7 @@ async def test_the_key_of_a_certificate_at_rest_is_not_held_and_the_api_server_h
 async def test_who_needs_the_key_asks_once(scene: Scene) -> None:
     await scene.issue()
     asked = Asked(scene)
-    assert scene.world.controllers is not None
-    secrets = scene.world.controllers.wiring.caches.secrets
+    secrets = scene.world.manager.wiring.caches.secrets
     copies = [await secrets.get(ObjectKey("default", "web")) for _ in range(3)]
     assert copies == [await stored(scene)] * 3
     assert len(asked.paths) == 1
@@ -268,8 +266,7 @@ async def test_the_pair_of_a_ca_issuer_is_held_whole(scene: Scene) -> None:
 
 async def test_a_secret_that_was_deleted_unseen_is_made_again(scene: Scene) -> None:
     await scene.issue()
-    await scene.world.client.delete(SECRETS, "web", "default")
-    await scene.world.settle()
+    await scene.world.delete(SECRETS, "web")
     assert is_complete(await stored(scene))
     assert not is_complete(await cached_secret(scene))
 
@@ -278,8 +275,7 @@ async def test_the_request_of_a_revision_that_is_issued_again_is_asked_for(scene
     """Somebody has put back the status: the request that was answered is that of the next revision again."""
     await scene.issue()
     (request,) = await scene.requests()
-    assert scene.world.controllers is not None
-    caches = scene.world.controllers.wiring.caches
+    caches = scene.world.manager.wiring.caches
     asked = Asked(scene)
     certificate = await scene.world.certificate("web")
     status = msgspec.structs.replace(certificate.status, revision=0)

@@ -30,8 +30,7 @@ def asking(name: str = "web", issuer: str = "later", **spec: Any) -> Certificate
 
 async def begin(scene: Scene, **spec: Any) -> None:
     """Create the Certificate of an issuer that is not there."""
-    await scene.world.create(CERTIFICATES, asking(**spec))
-    await scene.world.settle()
+    await scene.world.add(CERTIFICATES, asking(**spec))
 
 
 async def events(scene: Scene) -> list[str]:
@@ -55,8 +54,7 @@ async def test_a_temporary_certificate_is_served_until_the_real_one_comes(
     assert "ca.crt" not in secret.data
     ready = await scene.world.condition("web", "Ready")
     assert (ready.status, ready.reason) == ("False", "TemporaryCertificate")
-    await scene.world.create(ISSUERS, make_issuer("later"))
-    await scene.world.settle()
+    await scene.world.add(ISSUERS, make_issuer("later"))
     real = await scene.world.secret("web")
     assert not is_temporary(read_certificate(real.data["tls.crt"]))
     assert real.data["tls.key"] == secret.data["tls.key"]
@@ -74,8 +72,7 @@ async def test_without_the_annotation_nothing_is_written_before_the_real_one(sce
 
 
 async def test_a_certificate_that_is_there_is_not_replaced_by_a_temporary_one(scene: Scene) -> None:
-    await scene.world.create(CERTIFICATES, asking(issuer="ca"))
-    await scene.world.settle()
+    await scene.world.add(CERTIFICATES, asking(issuer="ca"))
     before = (await scene.world.secret("web")).data
     await scene.change_spec("web", issuerRef={"name": "nobody"})
     assert (await scene.world.secret("web")).data == before
@@ -92,14 +89,12 @@ async def test_a_temporary_certificate_is_never_taken_for_the_real_one(scene: Sc
     await scene.world.start_controllers(enabled="*,-certificaterequests-approver")
     await begin(scene)
     request = (await scene.requests())[0]
-    await scene.world.client.patch(
+    await scene.world.patch(
         CERTIFICATE_REQUESTS,
         request.metadata.name,
-        "default",
         {"status": {"conditions": [denied]}},
         subresource="status",
     )
-    await scene.world.settle()
     issuing = await scene.world.condition("web", "Issuing")
     assert issuing.status == "False"
     await scene.world.start_controllers()
@@ -116,8 +111,7 @@ async def test_a_crash_after_any_write_changes_nothing_in_the_end(scene: Scene, 
     handler = recording.handler
     recording.handler = Guillotine(handler, writes).handle
     keystores = Keystores(pkcs12=PKCS12Keystore(create=True, password="changeit"))
-    await scene.world.create(CERTIFICATES, asking(issuer="ca", keystores=keystores))
-    await scene.world.settle()
+    await scene.world.add(CERTIFICATES, asking(issuer="ca", keystores=keystores))
     await scene.world.stop_controllers()
     recording.handler = handler
     await scene.world.start_controllers()

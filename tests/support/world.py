@@ -25,7 +25,7 @@ from certwright.controllers.shims.annotations import ShimOptions
 from certwright.kube.api import conditions
 from certwright.kube.api.core import EVENTS, SECRETS, Event, Secret
 from certwright.kube.api.errors import NotFound
-from certwright.kube.api.kinds import Kind
+from certwright.kube.api.kinds import AnyKind, Kind
 from certwright.kube.api.meta import Condition
 from certwright.kube.apiserver.model import offload
 from certwright.kube.apiserver.server import ApiServer
@@ -52,6 +52,13 @@ CONTROLLER = Identity(
 START = datetime(2026, 1, 1, tzinfo=UTC)
 _SOON_S = 0.1
 """A store with many watchers tells them within half of this time: on the real clock, not on the test's."""
+
+
+def condition_of(obj: Any, kind: str) -> Condition:
+    """The condition of an object, which has it."""
+    condition: Condition | None = conditions.find(obj.status.conditions, kind)
+    assert condition is not None, f"{obj.metadata.name} has no condition {kind}"
+    return condition
 
 
 @dataclass(slots=True)
@@ -144,6 +151,12 @@ class World:
         await self.settle()
         return self.controllers
 
+    @property
+    def manager(self) -> ControllerManager:
+        """The controllers, which have been started."""
+        assert self.controllers is not None
+        return self.controllers
+
     async def stop_controllers(self) -> None:
         """Stop them as a crash would: nothing is written any more."""
         if self.controllers is not None:
@@ -171,6 +184,24 @@ class World:
         """Create one object as the administrator."""
         return await self.client.create(kind, obj)
 
+    async def add(self, kind: Kind[T], obj: T) -> None:
+        """Create one object as the administrator, and settle."""
+        await self.client.create(kind, obj)
+        await self.settle()
+
+    async def patch(
+        self, kind: AnyKind, name: str, patch: object, *, namespace: str = "default", **options: Any
+    ) -> None:
+        """Patch one object as the administrator, and settle."""
+        place = namespace if kind.namespaced else ""
+        await self.client.patch(kind, name, place, patch, **options)
+        await self.settle()
+
+    async def delete(self, kind: AnyKind, name: str, *, namespace: str = "default") -> None:
+        """Delete one object as the administrator, and settle."""
+        await self.client.delete(kind, name, namespace if kind.namespaced else "")
+        await self.settle()
+
     async def get(self, kind: Kind[T], name: str, namespace: str = "default") -> T:
         """Read one object as the administrator."""
         return await self.client.get(kind, name, namespace if kind.namespaced else "")
@@ -189,9 +220,7 @@ class World:
 
     async def condition(self, name: str, kind: str) -> Condition:
         """The condition of the Certificate, which has it."""
-        condition = conditions.find((await self.certificate(name)).status.conditions, kind)
-        assert condition is not None, f"{name} has no condition {kind}"
-        return condition
+        return condition_of(await self.certificate(name), kind)
 
     async def events(self, namespace: str = "default") -> list[Event]:
         """The Events of a namespace."""

@@ -21,7 +21,7 @@ from certwright.pki.keys import load_private_key, public_key_der
 from certwright.resources.certificate import Certificate
 from certwright.resources.request import CertificateRequest
 from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES, ISSUERS
-from support.world import CONTROLLER, START, World, make_world
+from support.world import CONTROLLER, START, World, condition_of, make_world
 
 ISSUER = """
 apiVersion: cert-manager.io/v1
@@ -74,8 +74,7 @@ class Stop:
 
     def ready(self) -> tuple[str, str]:
         """Status and reason of Ready."""
-        condition = conditions.find(self.certificate.status.conditions, "Ready")
-        assert condition is not None
+        condition = condition_of(self.certificate, "Ready")
         return condition.status, condition.reason
 
 

@@ -59,8 +59,7 @@ class Injection(Scene):
 
     async def failures(self) -> list[str]:
         """The messages of the Events about failures."""
-        assert self.world.controllers is not None
-        await self.world.controllers.flush()
+        await self.world.manager.flush()
         events = await self.world.events()
         return [event.message for event in events if event.reason == "CAInjectionFailed"]
 
@@ -160,8 +159,7 @@ async def test_a_secret_must_allow_it(scene: Injection) -> None:
         'cert-manager.io/allow-direct-injection: "true"'
     ]
     allowed = {"metadata": {"annotations": {"cert-manager.io/allow-direct-injection": "true"}}}
-    await scene.world.client.patch(SECRETS, "direct", "default", allowed)
-    await scene.world.settle()
+    await scene.world.patch(SECRETS, "direct", allowed)
     assert set(await scene.bundles(VALIDATING_WEBHOOKS)) == {await scene.ca()}
 
 
@@ -253,17 +251,15 @@ async def test_a_bundle_that_cannot_be_read_is_replaced(scene: Injection) -> Non
     await scene.add(VALIDATING_WEBHOOKS, {FROM: "default/web"})
     garbage = b64encode(b"no certificate").decode()
     patch = [{"op": "replace", "path": "/webhooks/0/clientConfig/caBundle", "value": garbage}]
-    await scene.world.client.patch(
-        untyped(VALIDATING_WEBHOOKS), "it", "", patch, content_type="application/json-patch+json"
+    await scene.world.patch(
+        untyped(VALIDATING_WEBHOOKS), "it", patch, content_type="application/json-patch+json"
     )
-    await scene.world.settle()
     assert set(await scene.bundles(VALIDATING_WEBHOOKS)) == {await scene.ca()}
 
 
 async def test_objects_without_annotations_are_not_cached(scene: Injection) -> None:
     await scene.add(VALIDATING_WEBHOOKS, {"example.org/x": "y"})
-    assert scene.world.controllers is not None
-    for informer in scene.world.controllers.wiring.ca_targets:
+    for informer in scene.world.manager.wiring.ca_targets:
         assert len(informer.cache) == 0
 
 

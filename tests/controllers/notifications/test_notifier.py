@@ -82,8 +82,7 @@ async def failing_twice(world: World, inbox: Inbox) -> None:
 
 def counted(world: World) -> dict[tuple[str, str, str], int]:
     """The metrics: result, destination and kind, with their number."""
-    assert world.controllers is not None
-    text = world.controllers.metrics.take()().decode()
+    text = world.manager.metrics.take()().decode()
     sample = re.compile(r'certwright_notifications_(\w+)_total{destination="(\w+)",kind="(\w+)"} (\d+)')
     return {(match[1], match[2], match[3]): int(match[4]) for match in sample.finditer(text)}
 
@@ -163,8 +162,7 @@ async def test_a_certificate_that_nothing_renews_is_reported_before_its_end(
 ) -> None:
     await world.create(ISSUERS, make_issuer("root"))
     await world.start_controllers(notifications=notifications(inbox, expires_within=HOUR / 2))
-    await world.create(CERTIFICATES, make_certificate("web", "root", duration="3h"))
-    await world.settle()
+    await world.add(CERTIFICATES, make_certificate("web", "root", duration="3h"))
     end = (await world.certificate("web")).status.not_after
     assert end is not None
     # Its issuer is gone: no request is made, so none fails.
@@ -203,8 +201,7 @@ async def test_a_renewal_that_replaces_the_key_of_a_root_is_announced_a_tenth_of
         ("kept", "self", {**ca, "private_key": keeps}),
         ("web", "self", {"duration": "7200h"}),
     ):
-        await world.create(CERTIFICATES, make_certificate(name, issuer, common_name=name, **spec))
-        await world.settle()
+        await world.add(CERTIFICATES, make_certificate(name, issuer, common_name=name, **spec))
     await world.advance(timedelta(days=169))
     assert inbox.take() == []
     renewal = (await world.certificate("root")).status.renewal_time

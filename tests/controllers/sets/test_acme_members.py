@@ -14,7 +14,6 @@ from acme.fake_ca import FakeCa, Refusal
 from certwright.acme.protocol.messages import Action
 from certwright.acme.ratelimits.published import CaLimits, Limit
 from certwright.kit.rate_limit import Rate
-from certwright.kube.api import conditions
 from certwright.kube.api.meta import ObjectMeta
 from certwright.resources.issuer import ClusterIssuerSet, IssuerSetSpec, read_member
 from certwright.resources.references import IssuerReference
@@ -23,6 +22,7 @@ from controllers.acme.fake_world import FakeWorld, fake_world
 from controllers.acme.test_renewal_info import ari_of, identifier_in, suggest, window
 from controllers.scene import SELF_SIGNED, make_cluster_issuer
 from support.bind import Bind, running_bind
+from support.world import condition_of
 
 SET = {"name": "all", "kind": "ClusterIssuerSet", "group": "certwright.io"}
 
@@ -245,8 +245,7 @@ async def test_a_ca_of_our_own_signs_while_both_servers_fail() -> None:
         await issue(fake, *(f"web{number}" for number in range(6)))
         await fake.world.advance(timedelta(minutes=3))
         assert all([await fake.world.is_ready(f"web{number}") for number in range(6)])
-        ready = conditions.find((await fake.world.get(CLUSTER_ISSUER_SETS, "all")).status.conditions, "Ready")
-        assert ready is not None
+        ready = condition_of((await fake.world.get(CLUSTER_ISSUER_SETS, "all")), "Ready")
         assert 'ClusterIssuer "acme" is failing' in ready.message
 
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from certwright.kube.api import conditions
 from certwright.kube.api.meta import ObjectMeta
 from certwright.resources.issuer import IssuerSet, IssuerSetSpec, read_member
 from certwright.resources.references import IssuerReference
 from certwright.resources.table import CERTIFICATES, CLUSTER_ISSUERS, ISSUER_SETS, ISSUERS
 from controllers.fake_vault import vault_world
 from controllers.scene import SELF_SIGNED, Scene, make_ca_issuer, make_certificate, make_cluster_issuer
-from support.world import World
+from support.world import World, condition_of
 
 SET = IssuerReference(name="both", kind="IssuerSet", group="certwright.io")
 
@@ -46,14 +45,12 @@ async def test_a_request_waits_until_a_member_can_sign(scene: Scene, world: Worl
     await world.create(ISSUER_SETS, make_set("broken", "absent"))
     await scene.issue(issuer_ref=SET)
     (request,) = await scene.requests()
-    ready = conditions.find(request.status.conditions, "Ready")
-    assert ready is not None
+    ready = condition_of(request, "Ready")
     assert ready.message.startswith(
         'No member of IssuerSet "both" can sign now: Issuer "broken" is not ready: '
     )
     assert 'Issuer "absent" does not exist in namespace default' in ready.message
-    await world.create(ISSUERS, make_ca_issuer("absent", "ca"))
-    await world.settle()
+    await world.add(ISSUERS, make_ca_issuer("absent", "ca"))
     assert await world.is_ready("web")
     assert await signer_of(scene) == "absent"
 
@@ -61,17 +58,14 @@ async def test_a_request_waits_until_a_member_can_sign(scene: Scene, world: Worl
 async def test_a_request_waits_until_its_set_exists(scene: Scene, world: World) -> None:
     await scene.issue(issuer_ref=SET)
     (request,) = await scene.requests()
-    ready = conditions.find(request.status.conditions, "Ready")
-    assert ready is not None
+    ready = condition_of(request, "Ready")
     assert ready.message == 'Referenced "IssuerSet" not found: issuerset.certwright.io "both" not found'
-    await world.create(ISSUER_SETS, make_set("ca"))
-    await world.settle()
+    await world.add(ISSUER_SETS, make_set("ca"))
     assert await world.is_ready("web")
 
 
 async def test_a_set_costs_no_write_and_no_event(scene: Scene, world: World) -> None:
-    await world.create(ISSUER_SETS, make_set("ca"))
-    await world.settle()
+    await world.add(ISSUER_SETS, make_set("ca"))
     world.recording.writes.clear()
     await scene.issue(issuer_ref=SET)
     assert await world.is_ready("web")
@@ -89,14 +83,12 @@ async def test_a_request_that_goes_to_another_member_does_not_wait_for_the_forme
         made = IssuerSet(
             metadata=ObjectMeta(name="both", namespace="default"), spec=IssuerSetSpec(issuers=members)
         )
-        await world.create(ISSUER_SETS, made)
-        await world.settle()
+        await world.add(ISSUER_SETS, made)
         vault.vault.is_broken = True
         names = [f"web{number}" for number in range(5)]
         for name in names:
             await world.create(CERTIFICATES, make_certificate(name, "both", issuer_ref=SET))
         await world.advance(timedelta(seconds=30))
         assert all([await world.is_ready(name) for name in names])
-        assert world.controllers is not None
-        (state,) = world.controllers.wiring.gate.states()
+        (state,) = world.manager.wiring.gate.states()
         assert (state.name, state.waiting) == ("vault", 0)

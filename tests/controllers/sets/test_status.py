@@ -8,7 +8,6 @@ import msgspec
 import pytest
 
 from certwright.controllers.issuer_sets import RETURN_AFTER, Activity, next_activity
-from certwright.kube.api import conditions
 from certwright.kube.api.errors import ApiError
 from certwright.kube.api.kinds import AnyKind
 from certwright.kube.api.meta import ObjectMeta
@@ -23,14 +22,13 @@ from certwright.resources.table import CLUSTER_ISSUER_SETS, CLUSTER_ISSUERS, ISS
 from certwright.resources.validation import validate
 from controllers.scene import SELF_SIGNED, Scene, make_ca_issuer, make_cluster_issuer
 from controllers.sets.test_members import make_set
-from support.world import ADMIN, START, World
+from support.world import ADMIN, START, World, condition_of
 
 
 async def ready_of(world: World, name: str = "both") -> tuple[str, str, str]:
     """Status, reason and message of its condition Ready."""
     issuer_set = await world.get(ISSUER_SETS, name)
-    ready = conditions.find(issuer_set.status.conditions, "Ready")
-    assert ready is not None
+    ready = condition_of(issuer_set, "Ready")
     assert ready.observed_generation == issuer_set.metadata.generation
     return ready.status, ready.reason, ready.message
 
@@ -42,22 +40,19 @@ async def active_of(world: World, name: str = "both") -> str:
 
 
 async def test_a_set_whose_members_all_work_says_which_one_signs(scene: Scene, world: World) -> None:
-    await world.create(ISSUER_SETS, make_set("ca", "root"))
-    await world.settle()
+    await world.add(ISSUER_SETS, make_set("ca", "root"))
     assert await ready_of(world) == ("True", "AllMembersReady", 'Issuer "ca" signs')
     assert await active_of(world) == "ca"
 
 
 async def test_a_member_that_does_not_exist_is_named_with_the_fix(scene: Scene, world: World) -> None:
-    await world.create(ISSUER_SETS, make_set("absent", "ca"))
-    await world.settle()
+    await world.add(ISSUER_SETS, make_set("absent", "ca"))
     missing = (
         'spec.issuers[0]: Issuer "absent" does not exist in namespace default; create it or remove it from '
         "the set"
     )
     assert await ready_of(world) == ("True", "SomeMembersReady", f'Issuer "ca" signs; {missing}')
-    await world.client.delete(ISSUERS, "ca", "default")
-    await world.settle()
+    await world.delete(ISSUERS, "ca")
     status, reason, message = await ready_of(world)
     assert (status, reason) == ("False", "NoMemberReady")
     assert message.startswith(missing)
@@ -69,8 +64,7 @@ async def test_the_set_returns_after_ten_minutes_and_reissues_nothing(scene: Sce
     reference = IssuerReference(name="both", kind="IssuerSet", group="certwright.io")
     issued = await scene.issue(issuer_ref=reference)
     secret = await world.secret("web")
-    await world.create(ISSUERS, make_ca_issuer("late", "ca"))
-    await world.settle()
+    await world.add(ISSUERS, make_ca_issuer("late", "ca"))
     issuer_set = await world.get(ISSUER_SETS, "both")
     assert issuer_set.status.return_time == START + timedelta(minutes=10)
     await world.advance(timedelta(minutes=9))

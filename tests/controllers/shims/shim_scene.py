@@ -93,8 +93,7 @@ class ShimScene(Scene):
 
     async def change(self, kind: Kind[Any], name: str, patch: Json) -> None:
         """Patch one of them."""
-        await self.world.client.patch(untyped(kind), name, "default", patch)
-        await self.world.settle()
+        await self.world.patch(untyped(kind), name, patch)
 
     async def certificates(self) -> dict[str, Json]:
         """The Certificates but the CA's, as JSON."""
@@ -107,8 +106,7 @@ class ShimScene(Scene):
 
     async def events_of(self, kind: str) -> list[tuple[str, str]]:
         """Reason and message of the Events about objects of that kind, the first ones first."""
-        assert self.world.controllers is not None
-        await self.world.controllers.flush()
+        await self.world.manager.flush()
         events = await self.world.events()
         about = [event for event in events if event.involved_object.kind == kind]
         return [(event.reason, event.message) for event in about]

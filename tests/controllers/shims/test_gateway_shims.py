@@ -132,8 +132,7 @@ async def test_the_issuer_of_a_listener_set_comes_before_that_of_its_gateway(sce
 
 async def test_kinds_that_are_not_served_are_no_error_and_found_later() -> None:
     async with shim_scene() as scene:
-        assert scene.world.controllers is not None
-        assert scene.world.controllers.synced
+        assert scene.world.manager.synced
         await scene.serve(GATEWAYS)
         await scene.gateway(listener("a.example.com", "one"), issuer="ca")
         while not await scene.certificates():

@@ -68,8 +68,7 @@ async def test_it_takes_one_write_and_one_event_more_than_the_certificate_alone(
 
 async def test_an_ingress_without_annotations_is_not_even_cached(scene: ShimScene) -> None:
     await scene.ingress(TLS, **{"nginx.ingress.kubernetes.io/rewrite-target": "/"})
-    assert scene.world.controllers is not None
-    informer = scene.world.controllers.wiring.sources.ingresses
+    informer = scene.world.manager.wiring.sources.ingresses
     assert isinstance(informer, PartialInformer)
     assert informer.synced.is_set()
     assert len(informer.cache) == 0
@@ -281,8 +280,7 @@ async def test_without_the_annotation_the_certificate_stays(scene: ShimScene) ->
 
 async def test_a_deleted_certificate_is_created_again_and_a_changed_one_restored(scene: ShimScene) -> None:
     await scene.ingress(TLS, issuer="ca")
-    await scene.world.client.delete(CERTIFICATES, "web-tls", "default")
-    await scene.world.settle()
+    await scene.world.delete(CERTIFICATES, "web-tls")
     assert set(await scene.certificates()) == {"web-tls"}
     await scene.change_spec("web-tls", dnsNames=["evil.example.com"])
     assert (await scene.certificates())["web-tls"]["spec"]["dnsNames"] == TLS["hosts"]
@@ -297,8 +295,7 @@ async def test_the_certificate_of_another_owner_is_left_alone_until_it_is_gone(s
         'Certificate "web-tls" was not made for an Ingress and is left as it is' in message
         for _, message in await scene.events_of("Ingress")
     )
-    await scene.world.client.delete(CERTIFICATES, "web-tls", "default")
-    await scene.world.settle()
+    await scene.world.delete(CERTIFICATES, "web-tls")
     assert (await scene.certificates())["web-tls"]["metadata"]["ownerReferences"][0]["kind"] == "Ingress"
 
 
@@ -328,8 +325,7 @@ async def test_an_ingress_that_is_created_again_waits_for_the_end_of_its_former_
 
 async def test_with_the_ingress_its_certificate_goes(scene: ShimScene) -> None:
     await scene.ingress(TLS, issuer="ca")
-    await scene.world.client.delete(INGRESSES, "web", "default")
-    await scene.world.settle()
+    await scene.world.delete(INGRESSES, "web")
     with pytest.raises(NotFound):
         await scene.world.certificate("web-tls")
 
