@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from certwright.controllers.cache.caches import Caches, signer_of
 from certwright.controllers.cache.issuer_sets import issuer_value
-from certwright.kube.api.core import Secret
 from certwright.kube.api.meta import ObjectKey, Owned
 from certwright.kube.runtime.controller import Result
 from certwright.pki import chain
@@ -65,11 +65,10 @@ class Authorities:
     def _find(self, reference: IssuerReference, certificate: Certificate) -> Issuer | ClusterIssuer | None:
         if not reference.is_ours:
             return None
-        if reference.kind_or_default == ISSUERS.kind:
-            key = ObjectKey(certificate.metadata.namespace, reference.name)
-            return self._caches.issuers.cache.get(key)
-        informer = self._caches.cluster_issuers
-        return informer.cache.get(ObjectKey("", reference.name)) if informer is not None else None
+        is_cluster = reference.kind_or_default == CLUSTER_ISSUERS.kind
+        informer = self._caches.issuers_of(reference.kind_or_default)
+        key = ObjectKey("" if is_cluster else certificate.metadata.namespace, reference.name)
+        return informer.cache.get(key) if informer is not None else None
 
     async def reconcile(self, secret: ObjectKey) -> Result:
         """If this Secret contains another CA now, enqueue the Certificates that were judged by the former CA.
@@ -89,10 +88,8 @@ class Authorities:
                 enqueue(key)
 
         self._caches.secrets.add_handler(secret_changed)
-        self._caches.issuers.add_handler(lambda old, new: self._issuer_changed(ISSUERS.kind, old, new))
-        if self._caches.cluster_issuers is not None:
-            kind = CLUSTER_ISSUERS.kind
-            self._caches.cluster_issuers.add_handler(lambda old, new: self._issuer_changed(kind, old, new))
+        for informer in self._caches.issuer_informers:
+            informer.add_handler(partial(self._issuer_changed, informer.kind.kind))
 
     async def _read(self, key: ObjectKey) -> tuple[CertificateFacts, ...]:
         secret = await self._caches.secrets.peek(key)
@@ -101,7 +98,8 @@ class Authorities:
             # A CA that is missing for a moment (its Secret is being replaced) changes nothing yet.
             self._known[key] = _NONE
             return ()
-        pems = _pems(secret)
+        data = secret.data
+        pems = (data.get(names.TLS_CERT_KEY, b""), data.get(names.CA_CERT_KEY, b""))
         if known is not None and known.pems == pems:
             return known.certificates
         authority = self._known[key] = _Authority(pems, chain.authority(*pems))
@@ -139,8 +137,3 @@ class Authorities:
 def _decides_otherwise(old: Issuer | ClusterIssuer, new: Issuer | ClusterIssuer) -> bool:
     notes = (issuer.metadata.annotations.get(names.MINIMUM_BACKOFF) for issuer in (old, new))
     return old.metadata.generation != new.metadata.generation or len(set(notes)) > 1
-
-
-def _pems(secret: Secret) -> tuple[bytes, bytes]:
-    chain_pem, ca_pem = (secret.data.get(key, b"") for key in (names.TLS_CERT_KEY, names.CA_CERT_KEY))
-    return chain_pem, ca_pem

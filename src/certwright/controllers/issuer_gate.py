@@ -34,6 +34,7 @@ from certwright.issuers.table import WITHOUT_TRACES, kind_of
 from certwright.kit import logs
 from certwright.kube.api import conditions
 from certwright.kube.api.errors import Forbidden, NotFound
+from certwright.kube.api.kinds import AnyKind
 from certwright.kube.api.meta import Object, ObjectKey, is_controlled_by
 from certwright.kube.client.rest import Client
 from certwright.kube.runtime.controller import Result
@@ -140,7 +141,11 @@ def issuance_of(caches: Caches, applicant: ObjectKey) -> Iterator[tuple[str, Obj
 
 def issuer_name(issuer: ObjectKey) -> str:
     """The kind, namespace and name of the Issuer of that key (without a namespace: ClusterIssuer)."""
-    return f"{(ISSUERS if issuer.namespace else CLUSTER_ISSUERS).kind}/{issuer}"
+    return f"{_kind_of(issuer).kind}/{issuer}"
+
+
+def _kind_of(issuer: ObjectKey) -> AnyKind:
+    return ISSUERS if issuer.namespace else CLUSTER_ISSUERS
 
 
 class BreakerStatus(NamedTuple):
@@ -200,9 +205,8 @@ class IssuerGate:
         """From now on, call `enqueue` with the key of an issuer to reconcile. `probe` sends a request to an
         issuer's server; `check` has an issuer checked."""
         self._enqueue, self._probe, self._check = enqueue, probe, check
-        for informer in (self._caches.issuers, self._caches.cluster_issuers):
-            if informer is not None:
-                informer.add_handler(self._issuer_changed)
+        for informer in self._caches.issuer_informers:
+            informer.add_handler(self._issuer_changed)
 
     def breaker_at(self, issuer: ObjectKey) -> CircuitBreaker | None:
         """The breaker of the Issuer of that key (without a namespace: ClusterIssuer); None: it has none."""
@@ -224,7 +228,7 @@ class IssuerGate:
         """The states of the issuers that have been used since the start."""
         return [
             BreakerStatus(
-                (ISSUERS if key.namespace else CLUSTER_ISSUERS).kind,
+                _kind_of(key).kind,
                 key.namespace,
                 key.name,
                 breaker.state,
@@ -434,7 +438,7 @@ class IssuerGate:
 
     async def _save(self, issuer: ObjectKey) -> None:
         """Record the breaker, if the record differs. Raises what writes to the API raise."""
-        informer = self._caches.issuers if issuer.namespace else self._caches.cluster_issuers
+        informer = self._caches.issuers_of(_kind_of(issuer).kind)
         current = informer.cache.get(issuer) if informer is not None else None
         breaker, now = self.breaker_at(issuer), self._now()
         if current is None or breaker is None or self._is_forbidden:
@@ -452,10 +456,7 @@ class IssuerGate:
         _log_change(issuer, stored, record)
         patch: dict[str, Any] = {"metadata": {"annotations": write_breaker(record)}}
         try:
-            if issuer.namespace:
-                await self._client.patch(ISSUERS, issuer.name, issuer.namespace, patch)
-            else:
-                await self._client.patch(CLUSTER_ISSUERS, issuer.name, "", patch)
+            await self._client.patch(_kind_of(issuer), issuer.name, issuer.namespace, patch)
         except NotFound:
             return
         except Forbidden as error:
@@ -498,8 +499,8 @@ class IssuerGate:
     def rebuild(self) -> None:
         """Restore the breakers from their records, once the caches are in sync with the API server."""
         now = self._now()
-        for informer in (self._caches.issuers, self._caches.cluster_issuers):
-            for issuer in informer.cache.values() if informer is not None else ():
+        for informer in self._caches.issuer_informers:
+            for issuer in informer.cache.values():
                 record = read_breaker(issuer.metadata.annotations)
                 breaker = self.breaker_at(issuer.metadata.key) if record is not None else None
                 if record is not None and breaker is not None:

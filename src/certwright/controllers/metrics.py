@@ -105,17 +105,16 @@ class ControllerMetrics:
                 _ready_issuers("issuer", "Issuer", issuers),
                 _ready_issuers("clusterissuer", "ClusterIssuer", cluster_issuers),
             )
-            return b"".join(family if isinstance(family, bytes) else _joined(family) for family in families)
+            return b"".join(
+                family if isinstance(family, bytes) else "".join(family).encode() for family in families
+            )
 
         return write
 
     def _of_ours(self, certificates: Iterable[Certificate]) -> Iterable[Certificate]:
-        mine = self._mine
-        return (
-            certificates
-            if mine is None
-            else (certificate for certificate in certificates if mine(certificate.metadata.key))
-        )
+        if (mine := self._mine) is None:
+            return certificates
+        return (certificate for certificate in certificates if mine(certificate.metadata.key))
 
     def _cause(self, certificate: Certificate) -> Cause:
         """The cause that the Certificate shows. After a denial the message is the denier's, so the cause is
@@ -124,16 +123,10 @@ class ControllerMetrics:
         if cause is not Cause.UNKNOWN:
             return cause
         meta = certificate.metadata
-        request_causes = (
-            causes.of_request(request).cause for request in self._caches.requests_of(owner_value(*meta.key))
-        )
-        return next(
-            (candidate for candidate in request_causes if candidate is not Cause.UNKNOWN), Cause.UNKNOWN
-        )
-
-
-def _joined(lines: Iterator[str]) -> bytes:
-    return "".join(lines).encode()
+        for request in self._caches.requests_of(owner_value(*meta.key)):
+            if (cause := causes.of_request(request).cause) is not Cause.UNKNOWN:
+                break
+        return cause
 
 
 def _clock(now: datetime) -> Iterator[str]:

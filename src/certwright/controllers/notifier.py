@@ -36,7 +36,6 @@ from certwright.resources import reasons
 from certwright.resources.certificate import Certificate
 from certwright.resources.issuer import ClusterIssuer, Issuer
 from certwright.resources.retry import read_retry, rfc3339
-from certwright.resources.table import CLUSTER_ISSUERS, ISSUERS
 
 NAME = "certwright-notifications"
 _MOST = 4000
@@ -186,10 +185,10 @@ class Notifier:
                 current += of_certificate(certificate, settings, now)
             if count % _A_FEW == 0:
                 await asyncio.sleep(0)
-        for kind, informer in ((ISSUERS, caches.issuers), (CLUSTER_ISSUERS, caches.cluster_issuers)):
-            for issuer in informer.cache.values() if informer is not None else ():
+        for informer in caches.issuer_informers:
+            for issuer in informer.cache.values():
                 if self._is_mine(issuer.metadata.key):
-                    current += of_issuer(kind.kind, issuer, settings, now)
+                    current += of_issuer(informer.kind.kind, issuer, settings, now)
         return sorted(current, key=lambda problem: problem.key)
 
     async def _scan(self, now: datetime) -> None:

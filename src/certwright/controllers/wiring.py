@@ -139,7 +139,9 @@ class Wiring:
         self._add_shims()
         self._add_cainjector()
         self._add_deliveries()
-        self._add_breakers()
+        # Each replica records its own results; only probes are the owner's.
+        add = self._add("circuit-breakers", self.gate, is_divided=False, yields_when_idle=False)
+        self.gate.start(add, self._probe, self._check_issuer)
 
     def _enqueue(self, controller: str, key: ObjectKey) -> None:
         """Enqueue a key of the controller of that name, if it runs."""
@@ -526,11 +528,6 @@ class Wiring:
             yields_when_idle=False,
         )
         enqueue_deliveries(self.deliveries, self.caches, options, add)
-
-    def _add_breakers(self) -> None:
-        # Each replica records its own results; only probes are the owner's.
-        add = self._add("circuit-breakers", self.gate, is_divided=False, yields_when_idle=False)
-        self.gate.start(add, self._probe, self._check_issuer)
 
     async def _probe(self, issuer: ObjectKey) -> str:
         """Why the issuer's server does not answer, in a sentence; empty: it does."""

@@ -43,22 +43,15 @@ def destinations_of(settings: NotificationSettings) -> tuple[Destination, ...]:
 
 
 def _destination(settings: DestinationSettings) -> Destination:
-    kind, send = _transport(settings)
-    return Destination(settings.name, kind, partial(_in_a_thread, send))
-
-
-def _transport(settings: DestinationSettings) -> tuple[str, Callable[[Digest], None]]:
-    """The kind and the transport, of which `NotificationSettings` requires one."""
+    send: Callable[[Digest], None]
     if settings.smtp is not None:
-        return "smtp", partial(send_mail, settings.smtp)
-    if settings.webhook is not None:
-        return "webhook", partial(send_to_webhook, settings.webhook)
-    assert settings.apprise is not None
-    return "apprise", partial(send_by_apprise, settings.apprise)
-
-
-async def _in_a_thread(send: Callable[[Digest], None], digest: Digest) -> None:
-    await asyncio.to_thread(send, digest)
+        kind, send = "smtp", partial(send_mail, settings.smtp)
+    elif settings.webhook is not None:
+        kind, send = "webhook", partial(send_to_webhook, settings.webhook)
+    else:
+        assert settings.apprise is not None, "`read_settings` has checked that there is one transport"
+        kind, send = "apprise", partial(send_by_apprise, settings.apprise)
+    return Destination(settings.name, kind, partial(asyncio.to_thread, send))
 
 
 _TIMEOUT_S = 30.0

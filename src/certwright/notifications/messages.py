@@ -126,7 +126,9 @@ class Digest(msgspec.Struct, frozen=True, kw_only=True):
                     lines += [*problem.lines(), ""]
                 lines += _more(problems)
         if self.resolved:
-            lines += ["Resolved:", "", *(f"  {_resolved_title(key)}" for key in self.resolved[:_SHOWN])]
+            lines += ["Resolved:", ""]
+            for kind, _, subject in (key.partition(" ") for key in self.resolved[:_SHOWN]):
+                lines.append(f"  {subject} {_RECOVERIES[ProblemKind(kind)]}")
             lines += [*_more(self.resolved), ""]
         if not lines:
             lines = ["This is a test: notifications reach this destination.", ""]
@@ -142,7 +144,10 @@ class Digest(msgspec.Struct, frozen=True, kw_only=True):
             "at": _rfc3339(self.at),
             "new": [problem.content() for problem in self.new[:_SHOWN]],
             "remaining": [problem.content() for problem in self.remaining[:_SHOWN]],
-            "resolved": [_resolved_content(key) for key in self.resolved[:_SHOWN]],
+            "resolved": [
+                {"problem": kind, "object": subject}
+                for kind, _, subject in (key.partition(" ") for key in self.resolved[:_SHOWN])
+            ],
             "counts": {
                 "new": len(self.new),
                 "remaining": len(self.remaining),
@@ -163,16 +168,6 @@ class Destination(msgspec.Struct, frozen=True):
 def _more(problems: Sequence[object]) -> list[str]:
     left = len(problems) - _SHOWN
     return [f"… and {left} more; `certwright get certificates -A` lists all", ""] if left > 0 else []
-
-
-def _resolved_title(key: str) -> str:
-    kind, _, subject = key.partition(" ")
-    return f"{subject} {_RECOVERIES[ProblemKind(kind)]}"
-
-
-def _resolved_content(key: str) -> dict[str, str]:
-    kind, _, subject = key.partition(" ")
-    return {"problem": kind, "object": subject}
 
 
 def _shown(moment: datetime) -> str:

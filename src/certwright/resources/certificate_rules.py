@@ -214,10 +214,8 @@ def _identities(spec: CertificateSpec) -> Iterator[FieldError]:
         yield from checks.check_email(email, f"spec.emailAddresses[{number}]")
     for number, other in enumerate(spec.other_names):
         yield from checks.check_oid(other.oid, f"spec.otherNames[{number}].oid")
-        if not other.utf8_value:
-            yield required(
-                f"spec.otherNames[{number}].utf8Value", "must be set to a valid non-empty UTF8 string"
-            )
+        path, fix = f"spec.otherNames[{number}].utf8Value", "must be set to a valid non-empty UTF8 string"
+        yield from checks.check_given(other.utf8_value, path, fix)
     has_common_name = bool(spec.common_name)
     try:
         names = rfc4514.parse(spec.literal_subject)

@@ -8,11 +8,11 @@ from __future__ import annotations
 import base64
 import ipaddress
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from typing import Final
 
-from certwright.kube.api.errors import FieldError, invalid, not_supported, required, too_long
+from certwright.kube.api.errors import FieldError, forbidden, invalid, not_supported, required, too_long
 from certwright.kube.api.naming import check_name
 from certwright.kube.util.durations import format_duration, parse_duration
 from certwright.kube.util.encoding import is_ip_address
@@ -40,8 +40,7 @@ def check_issuer_ref(ref: IssuerReference, path: str) -> list[FieldError]:
     ]
     if errors:
         return errors
-    if not ref.name:
-        errors.append(required(f"{path}.name", "must be specified; name the issuer that signs"))
+    errors += check_given(ref.name, f"{path}.name", "must be specified; name the issuer that signs")
     if ref.group_or_default == GROUP and not ref.is_ours:
         errors.append(
             invalid(
@@ -53,6 +52,18 @@ def check_issuer_ref(ref: IssuerReference, path: str) -> list[FieldError]:
     if ref.group == SETS_GROUP and not ref.is_set:
         errors.append(invalid(f"{path}.kind", ref.kind, f"must be one of {' or '.join(SET_KINDS)}"))
     return errors
+
+
+def check_given(text: str, path: str, fix: str) -> list[FieldError]:
+    """A text that is not empty."""
+    return [] if text else [required(path, fix)]
+
+
+def check_one_given(parts: Iterable[object], path: str, names: str) -> list[FieldError]:
+    """Exactly one of several parts is given (not None); `names` lists them for people."""
+    count = sum(part is not None for part in parts)
+    make = required if count == 0 else forbidden
+    return [] if count == 1 else [make(path, f"give exactly one of {names}")]
 
 
 def check_duration(text: str | None, path: str, *, minimum: timedelta | None = None) -> list[FieldError]:

@@ -199,7 +199,17 @@ _NAME_RULE: Final = "write letters, digits and . _ @ + -, not beginning with a d
 def validate_delivery(delivery: Delivery) -> list[FieldError]:
     """All errors in the object on its own."""
     spec = delivery.spec
-    errors = [*_sources(spec), *_path(spec.path)]
+    errors: list[FieldError] = []
+    given = [ref for ref in (spec.certificate_ref, spec.secret_ref) if ref is not None]
+    if not given:
+        errors.append(required("spec.certificateRef", "name the Certificate, or a Secret in spec.secretRef"))
+    if len(given) > 1:
+        errors.append(forbidden("spec.secretRef", "there is a certificateRef already; keep one"))
+    if not spec.root:
+        errors.append(required("spec.root", "name a root directory of the operator (--delivery-root)"))
+    if path_parts(spec.path) is None:
+        why = f"must be a relative path such as nginx/web without `.`, `..` and empty parts; {_NAME_RULE}"
+        errors.append(invalid("spec.path", spec.path, why))
     for number, output in enumerate(spec.outputs):
         errors += _output(output, f"spec.outputs[{number}]")
     names = [output.name for output in spec.outputs]
@@ -237,22 +247,6 @@ def parse_address(text: str) -> tuple[str, int] | None:
 
 def _is_file_name(name: str) -> bool:
     return len(name) <= _LONGEST_NAME and _FILE_NAME.fullmatch(name) is not None
-
-
-def _sources(spec: DeliverySpec) -> Iterator[FieldError]:
-    given = [ref for ref in (spec.certificate_ref, spec.secret_ref) if ref is not None]
-    if not given:
-        yield required("spec.certificateRef", "name the Certificate, or a Secret in spec.secretRef")
-    if len(given) > 1:
-        yield forbidden("spec.secretRef", "there is a certificateRef already; keep one")
-    if not spec.root:
-        yield required("spec.root", "name a root directory of the operator (--delivery-root)")
-
-
-def _path(path: str) -> Iterator[FieldError]:
-    if path_parts(path) is None:
-        why = f"must be a relative path such as nginx/web without `.`, `..` and empty parts; {_NAME_RULE}"
-        yield invalid("spec.path", path, why)
 
 
 def _output(output: DeliveryOutput, path: str) -> Iterator[FieldError]:

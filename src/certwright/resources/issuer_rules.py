@@ -78,8 +78,7 @@ def validate(spec: IssuerSpec) -> list[FieldError]:
 
 def _acme(issuer: ACMEIssuer) -> Iterator[FieldError]:
     path = "spec.acme"
-    if not issuer.server:
-        yield required(f"{path}.server", "give the URL of the server's directory")
+    yield from checks.check_given(issuer.server, f"{path}.server", "give the URL of the server's directory")
     yield from checks.check_secret_key(
         issuer.private_key_secret_ref, f"{path}.privateKeySecretRef", key=False
     )
@@ -88,8 +87,7 @@ def _acme(issuer: ACMEIssuer) -> Iterator[FieldError]:
     yield from checks.check_ca_bundle(issuer.ca_bundle, f"{path}.caBundle")
     if (binding := issuer.external_account_binding) is not None:
         here = f"{path}.externalAccountBinding"
-        if not binding.key_id:
-            yield required(f"{here}.keyID", "give the ID that the CA has given")
+        yield from checks.check_given(binding.key_id, f"{here}.keyID", "give the ID that the CA has given")
         yield from checks.check_one_of(binding.key_algorithm, f"{here}.keyAlgorithm", HMAC_ALGORITHMS)
         yield from checks.check_secret_key(binding.key_secret_ref, f"{here}.keySecretRef")
     for number, solver in enumerate(issuer.solvers):
@@ -98,8 +96,7 @@ def _acme(issuer: ACMEIssuer) -> Iterator[FieldError]:
 
 def _vault(issuer: VaultIssuer) -> Iterator[FieldError]:
     path = "spec.vault"
-    if not issuer.server:
-        yield required(f"{path}.server", "give the URL of the server")
+    yield from checks.check_given(issuer.server, f"{path}.server", "give the URL of the server")
     if not issuer.path:
         yield required(f"{path}.path", "give the path of the sign endpoint, such as pki/sign/my-role")
     elif ".." in issuer.path.split("/"):
@@ -132,24 +129,19 @@ def _vault_auth(issuer: VaultIssuer) -> Iterator[FieldError]:
         return
     yield from checks.check_secret_key(auth.token_secret_ref, f"{path}.tokenSecretRef", key=False)
     if auth.app_role is not None:
-        if not auth.app_role.role_id:
-            yield required(f"{path}.appRole.roleId", "give the role's ID")
+        yield from checks.check_given(auth.app_role.role_id, f"{path}.appRole.roleId", "give the role's ID")
         yield from checks.check_secret_key(auth.app_role.secret_ref, f"{path}.appRole.secretRef", key=False)
     if (kubernetes := auth.kubernetes) is not None:
         here, account = f"{path}.kubernetes", kubernetes.service_account_ref
         secret = given(kubernetes.secret_ref)
-        if not kubernetes.role:
-            yield required(f"{here}.role", "name the role in Vault")
-        if (secret is None) == (account is None):
-            make = required if secret is None else forbidden
-            yield make(here, "give exactly one of secretRef and serviceAccountRef")
+        yield from checks.check_given(kubernetes.role, f"{here}.role", "name the role in Vault")
+        yield from checks.check_one_given((secret, account), here, "secretRef and serviceAccountRef")
         if account is not None and not account.name:
             yield required(f"{here}.serviceAccountRef.name", "name the ServiceAccount")
         yield from checks.check_secret_key(secret, f"{here}.secretRef", key=False)
     if (aws := auth.aws) is not None:
         here = f"{path}.aws"
-        if not aws.role:
-            yield required(f"{here}.role", "name the role in Vault")
+        yield from checks.check_given(aws.role, f"{here}.role", "name the role in Vault")
         if aws.service_account_ref is not None and not aws.service_account_ref.name:
             yield required(f"{here}.serviceAccountRef.name", "name the ServiceAccount")
         if aws.service_account_ref is not None and not aws.iam_role_arn:
@@ -158,18 +150,13 @@ def _vault_auth(issuer: VaultIssuer) -> Iterator[FieldError]:
 
 def _venafi(issuer: VenafiIssuer) -> Iterator[FieldError]:
     path = "spec.venafi"
-    if not issuer.zone:
-        yield required(f"{path}.zone", "name the policy zone")
-    given = {"tpp": issuer.tpp, "cloud": issuer.cloud, "ngts": issuer.ngts}
-    names = [name for name, part in given.items() if part is not None]
-    if len(names) != 1:
-        make = forbidden if names else required
-        yield make(path, "give exactly one of tpp, cloud, ngts")
+    yield from checks.check_given(issuer.zone, f"{path}.zone", "name the policy zone")
+    yield from checks.check_one_given((issuer.tpp, issuer.cloud, issuer.ngts), path, "tpp, cloud, ngts")
     if (tpp := issuer.tpp) is not None:
-        if not tpp.url:
-            yield required(f"{path}.tpp.url", "give the URL of the server")
-        if not tpp.credentials_ref.name:
-            yield required(f"{path}.tpp.credentialsRef.name", "name the Secret")
+        yield from checks.check_given(tpp.url, f"{path}.tpp.url", "give the URL of the server")
+        yield from checks.check_given(
+            tpp.credentials_ref.name, f"{path}.tpp.credentialsRef.name", "name the Secret"
+        )
         yield from _trust(tpp.ca_bundle, tpp.ca_bundle_secret_ref, f"{path}.tpp")
     if issuer.cloud is not None:
         ref = issuer.cloud.api_token_secret_ref
@@ -181,10 +168,7 @@ def _venafi(issuer: VenafiIssuer) -> Iterator[FieldError]:
 def validate_solver(solver: Solver, path: str) -> Iterator[FieldError]:
     """All errors in the solver at `path`."""
     choices = (solver.http01, solver.dns01, solver.dns_persist01, solver.tls_alpn01, solver.exec)
-    count = sum(choice is not None for choice in choices)
-    if count != 1:
-        make = required if count == 0 else forbidden
-        yield make(path, "give exactly one of http01, dns01, dnsPersist01, tlsALPN01 and exec")
+    yield from checks.check_one_given(choices, path, "http01, dns01, dnsPersist01, tlsALPN01 and exec")
     wait = f"{path}.waitInsteadOfSelfCheck"
     yield from checks.check_duration(solver.wait_instead_of_self_check, wait, minimum=timedelta(0))
     if solver.selector is not None:
@@ -197,10 +181,9 @@ def validate_solver(solver: Solver, path: str) -> Iterator[FieldError]:
 
 def _http01(solver: HTTP01Solver, path: str) -> Iterator[FieldError]:
     ingress, gateway = solver.ingress, solver.gateway_http_route
-    count = sum(choice is not None for choice in (ingress, gateway, solver.webroot))
-    if count != 1:
-        make = required if count == 0 else forbidden
-        yield make(path, "give exactly one of ingress, gatewayHTTPRoute and webroot")
+    choices, names = (ingress, gateway, solver.webroot), "ingress, gatewayHTTPRoute and webroot"
+    if wrong := checks.check_one_given(choices, path, names):
+        yield from wrong
         return
     types = ("ClusterIP", "NodePort")
     if gateway is not None:
@@ -221,12 +204,12 @@ def _http01(solver: HTTP01Solver, path: str) -> Iterator[FieldError]:
 def _dns01(solver: DNS01Solver, path: str) -> Iterator[FieldError]:
     yield from checks.check_one_of(solver.type, f"{path}.type", DNS01_TYPES)
     yield from checks.check_one_of(solver.cname_strategy, f"{path}.cnameStrategy", CNAME_STRATEGIES)
-    providers = [name for name in DNS01_PROVIDERS if getattr(solver, name) is not None]
-    if len(providers) != 1:
-        make = forbidden if providers else required
-        yield make(path, f"give exactly one of {', '.join(DNS01_PROVIDERS.values())}")
+    providers = {name: part for name in DNS01_PROVIDERS if (part := getattr(solver, name)) is not None}
+    if wrong := checks.check_one_given(providers.values(), path, ", ".join(DNS01_PROVIDERS.values())):
+        yield from wrong
         return
-    yield from _provider(getattr(solver, providers[0]), f"{path}.{DNS01_PROVIDERS[providers[0]]}")
+    for name, provider in providers.items():
+        yield from _provider(provider, f"{path}.{DNS01_PROVIDERS[name]}")
 
 
 def _provider(provider: Struct, path: str) -> Iterator[FieldError]:
@@ -257,10 +240,8 @@ def _provider(provider: Struct, path: str) -> Iterator[FieldError]:
 
 def _cloudflare(provider: CloudflareDNS, path: str) -> Iterator[FieldError]:
     key, token = provider.api_key_secret_ref, provider.api_token_secret_ref
-    if (key is None) == (token is None):
-        make = required if key is None else forbidden
-        yield make(path, "give exactly one of apiTokenSecretRef and apiKeySecretRef")
-    elif key is not None and not provider.email:
+    yield from checks.check_one_given((key, token), path, "apiTokenSecretRef and apiKeySecretRef")
+    if key is not None and token is None and not provider.email:
         yield required(f"{path}.email", "an API key needs the account's email address")
 
 

@@ -161,6 +161,15 @@ class Caches:
             packing=layouts.plain(Order),
         )
 
+    @property
+    def issuer_informers(self) -> list[Informer[Any]]:
+        """The informers of Issuers and, unless in one namespace, of ClusterIssuers."""
+        return [informer for informer in (self.issuers, self.cluster_issuers) if informer is not None]
+
+    def issuers_of(self, kind: str) -> Informer[Any] | None:
+        """The informer of ClusterIssuers, for that kind, or of Issuers. None: it is not followed."""
+        return self.cluster_issuers if kind == CLUSTER_ISSUERS.kind else self.issuers
+
     def add(self, informers: Iterable[Informer[Any]]) -> None:
         """Run these informers together with the others; must be called before `start`."""
         self._others += informers
@@ -344,13 +353,15 @@ class Caches:
 
     def _is_only_served(self, secret: Secret) -> bool:
         """Whether no issuer takes anything from that Secret."""
-        meta = secret.metadata
-        value = secret_value(meta.namespace, meta.name)
-        if self.issuers.cache.has(indexes.BY_REFERENCE, value):
-            return False
-        if self.cluster_issuers is None or meta.namespace != self._cluster_resource_namespace:
+        return not self._is_of_issuer(secret.metadata.key)
+
+    def _is_of_issuer(self, secret: ObjectKey) -> bool:
+        """Whether an issuer names that Secret."""
+        if self.issuers.cache.has(indexes.BY_REFERENCE, secret_value(*secret)):
             return True
-        return not self.cluster_issuers.cache.has(indexes.BY_REFERENCE, secret_value("", meta.name))
+        if self.cluster_issuers is None or secret.namespace != self._cluster_resource_namespace:
+            return False
+        return self.cluster_issuers.cache.has(indexes.BY_REFERENCE, secret_value("", secret.name))
 
     def _is_settled(self, request: CertificateRequest) -> bool:
         """Whether the request's Certificate has the certificate that answered the request. Before all
@@ -369,11 +380,7 @@ class Caches:
         value, certificates = secret_value(*secret), self.certificates.cache
         if certificates.has(indexes.BY_TARGET, value) or certificates.has(indexes.BY_NEXT_KEY, value):
             return True
-        if self.issuers.cache.has(indexes.BY_REFERENCE, value):
-            return True
-        if self.cluster_issuers is None or secret.namespace != self._cluster_resource_namespace:
-            return False
-        return self.cluster_issuers.cache.has(indexes.BY_REFERENCE, secret_value("", secret.name))
+        return self._is_of_issuer(secret)
 
     def _all(self) -> list[Informer[Any]]:
         informers: list[Informer[Any]] = [

@@ -32,8 +32,6 @@ from certwright.resources.table import (
     CERTIFICATE_REQUESTS,
     CERTIFICATES,
     CHALLENGES,
-    CLUSTER_ISSUERS,
-    ISSUERS,
     ORDERS,
 )
 
@@ -162,20 +160,16 @@ def enqueue_with_secrets(secrets: Secrets, add: Add, dependents: Dependents[Obje
 def enqueue_with_issuer(caches: Caches, add: Add, those_of: Callable[[str], Sequence[Object]]) -> None:
     """Enqueue the objects that wait for an issuer when the issuer changes."""
 
-    def issuer_changed(kind: str) -> Callable[[Object | None, Object | None], None]:
-        def changed(old: Object | None, new: Object | None) -> None:
-            if _differ_by_breaker(old, new):
-                # Those that wait for the breaker are notified by it.
-                return
-            key = key_of(old, new)
-            for request in those_of(issuer_value(kind, key.namespace, key.name)):
-                add(request.metadata.key)
+    def issuer_changed(kind: str, old: Object | None, new: Object | None) -> None:
+        if _differ_by_breaker(old, new):
+            # Those that wait for the breaker are notified by it.
+            return
+        key = key_of(old, new)
+        for request in those_of(issuer_value(kind, key.namespace, key.name)):
+            add(request.metadata.key)
 
-        return changed
-
-    caches.issuers.add_handler(issuer_changed(ISSUERS.kind))
-    if caches.cluster_issuers is not None:
-        caches.cluster_issuers.add_handler(issuer_changed(CLUSTER_ISSUERS.kind))
+    for informer in caches.issuer_informers:
+        informer.add_handler(partial(issuer_changed, informer.kind.kind))
 
 
 def on_member_change(caches: Caches, notify: Callable[[AnySet], None]) -> None:
@@ -186,9 +180,8 @@ def on_member_change(caches: Caches, notify: Callable[[AnySet], None]) -> None:
         for issuer_set in caches.sets.with_member(issuer_value(kind, key.namespace, key.name)):
             notify(issuer_set)
 
-    caches.issuers.add_handler(partial(changed, ISSUERS.kind))
-    if caches.cluster_issuers is not None:
-        caches.cluster_issuers.add_handler(partial(changed, CLUSTER_ISSUERS.kind))
+    for informer in caches.issuer_informers:
+        informer.add_handler(partial(changed, informer.kind.kind))
 
 
 def enqueue_sets(caches: Caches, add: Add, informer: Informer[Any] | None) -> None:

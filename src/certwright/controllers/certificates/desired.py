@@ -22,13 +22,9 @@ ONE_SECOND = timedelta(seconds=1)
 _AN_HOUR = timedelta(hours=1)
 
 
-def key_plan(spec: CertificateSpec) -> KeyPlan:
-    """The kind of key. Raises `pki.errors.BadKey` for an unknown algorithm or size."""
-    return _key_plan(spec.key)
-
-
 @lru_cache(maxsize=64)
-def _key_plan(key: spec_of.PrivateKeySpec) -> KeyPlan:
+def key_plan(key: spec_of.PrivateKeySpec) -> KeyPlan:
+    """The kind of key. Raises `pki.errors.BadKey` for an unknown algorithm or size."""
     return KeyPlan.of(key.algorithm_or_default, key.size_or_default)
 
 
@@ -36,7 +32,7 @@ def key_differences(key: KeyFacts, spec: CertificateSpec) -> tuple[str, ...]:
     """The fields of the spec that the key does not match; none where the spec asks for an impossible key,
     since no other key would match better."""
     try:
-        plan = key_plan(spec)
+        plan = key_plan(spec.key)
     except PkiError:
         return ()
     if key.plan == plan:

@@ -107,7 +107,7 @@ async def _make(name: str, snapshot: Snapshot, effects: Effects) -> Secret:
         effects.send_event(certificate, "Warning", "DecodeFailed", text)
         kept = None
     if kept is None:
-        plan = desired.key_plan(certificate.spec)
+        plan = desired.key_plan(certificate.spec.key)
         return next_key_secret(certificate, name, await effects.new_key(plan, certificate))
     if differing := desired.key_differences(kept, certificate.spec):
         raise Blocked(

@@ -112,21 +112,18 @@ def make(stores: Iterable[Store], pair: Pair, now: datetime) -> dict[str, bytes]
     """The files; takes 1 to 15 ms each. Raises `Blocked` where one cannot be made."""
     files: dict[str, bytes] = {}
     for store in stores:
+        contents = _contents(store, pair)
         try:
-            made, trust = _make(store, pair, now)
+            if store.files is JKS:
+                made, trust = keystores.jks_files(contents, alias=store.form, now=now)
+            else:
+                made, trust = keystores.pkcs12_files(contents, profile=store.form)
         except (PkiError, ValueError) as error:
             raise Blocked(FAILED, f"{store.files.keystore} cannot be made: {error}") from error
         files[store.files.keystore] = made
         if trust is not None:
             files[store.files.truststore] = trust
     return files
-
-
-def _make(store: Store, pair: Pair, now: datetime) -> tuple[bytes, bytes | None]:
-    contents = _contents(store, pair)
-    if store.files is JKS:
-        return keystores.jks_files(contents, alias=store.form, now=now)
-    return keystores.pkcs12_files(contents, profile=store.form)
 
 
 def _contents(store: Store, pair: Pair) -> keystores.Contents:

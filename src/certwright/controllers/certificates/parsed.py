@@ -102,8 +102,12 @@ class Facts:
             except PkiError as error:
                 raise NeedsFullSecret from error
         digest = sha256(pem).digest()
-        cached = self._keys.get(digest)
-        return self._keys.put(digest, _read_key(pem)) if cached is None else cached
+        if (cached := self._keys.get(digest)) is not None:
+            return cached
+        try:
+            return self._keys.put(digest, KeyFacts.of(keys.load_private_key(pem)))
+        except PkiError as error:
+            return self._keys.put(digest, str(error))
 
     def certificate(self, pem: bytes, key_pem: bytes = b"") -> CertificateFacts | str:
         """The first certificate in `pem`, or why there is none. `key_pem` is what is cached for its key."""
@@ -160,12 +164,5 @@ def _read_certificate(
 ) -> CertificateFacts | str:
     try:
         return read(pem)
-    except PkiError as error:
-        return str(error)
-
-
-def _read_key(pem: bytes) -> KeyFacts | str:
-    try:
-        return KeyFacts.of(keys.load_private_key(pem))
     except PkiError as error:
         return str(error)

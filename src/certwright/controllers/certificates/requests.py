@@ -13,10 +13,11 @@ from collections.abc import Sequence
 from typing import Final
 
 from certwright.controllers.acme.identifiers import names_of, names_of_identity
+from certwright.controllers.cache.indexes import revision_number
 from certwright.controllers.certificates.draft import Blocked
 from certwright.controllers.certificates.effects import Did, Effects, changed_on_create
 from certwright.controllers.certificates.parsed import KeyFacts
-from certwright.controllers.certificates.snapshot import Snapshot, revision_of
+from certwright.controllers.certificates.snapshot import Snapshot
 from certwright.issuers.csr_plan import csr_plan
 from certwright.kube.api import conditions
 from certwright.kube.api.kinds import controller_reference
@@ -173,8 +174,8 @@ class Revisions:
         if not is_well or limit < 1:
             return Did.NOTHING
         # One that is in progress, or has failed, belongs to the next revision and counts for nothing here.
-        done = [r for r in snapshot.requests if 0 < revision_of(r) < snapshot.next_revision]
-        beyond = sorted(done, key=revision_of)[:-limit]
+        done = [r for r in snapshot.requests if 0 < revision_number(r.metadata) < snapshot.next_revision]
+        beyond = sorted(done, key=lambda request: revision_number(request.metadata))[:-limit]
         # All in one step: those of years, where the limit is new, are more than a pass has rounds.
         for request in beyond:
             await effects.delete_request(request)

@@ -11,7 +11,7 @@ people and programs match on them.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import UTC, datetime
+from datetime import UTC
 
 from certwright.controllers.cache.transforms import is_for_key
 from certwright.controllers.certificates import desired, renewals
@@ -163,7 +163,8 @@ def renewal_is_due(snapshot: Snapshot) -> Verdict | None:
     moment = renewals.plan(snapshot, certificate).moment
     if moment is None or snapshot.now < moment:
         return None
-    return Verdict(reasons.RENEWING, f"Renewing certificate as renewal was scheduled at {_go_time(moment)}")
+    shown = f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S} +0000 UTC"
+    return Verdict(reasons.RENEWING, f"Renewing certificate as renewal was scheduled at {shown}")
 
 
 def certificate_has_expired(snapshot: Snapshot) -> Verdict | None:
@@ -260,7 +261,3 @@ def is_contested(snapshot: Snapshot) -> bool:
 
 def _bracketed(fields: Iterable[str]) -> str:
     return f"[{' '.join(fields)}]"
-
-
-def _go_time(moment: datetime) -> str:
-    return moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S +0000 UTC")

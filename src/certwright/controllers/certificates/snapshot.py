@@ -88,7 +88,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, dict=True, eq=False):
 
     def requests_of(self, revision: int) -> list[CertificateRequest]:
         """Our requests of that revision, oldest first; several only if another client has created some."""
-        requests = [request for request in self.requests if revision_of(request) == revision]
+        requests = [request for request in self.requests if revision_number(request.metadata) == revision]
         return sorted(
             requests,
             key=lambda request: (request.metadata.creation_timestamp or self.now, request.metadata.name),
@@ -166,8 +166,3 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, dict=True, eq=False):
 
 Rule = Callable[[Snapshot], Verdict | None]
 """Judges a snapshot; returns a verdict where it applies."""
-
-
-def revision_of(request: CertificateRequest) -> int:
-    """The revision that a request was made for; 0 where its annotation is missing or no number."""
-    return revision_number(request.metadata)

@@ -59,6 +59,17 @@ def has_failed(delivery: Delivery) -> bool:
     )
 
 
+async def secret_name_of(delivery: Delivery, caches: Caches) -> str | None:
+    """The name of the delivered Secret; None: the Certificate does not exist."""
+    spec = delivery.spec
+    if spec.certificate_ref is None:
+        return spec.secret_ref.name if spec.secret_ref is not None else None
+    certificate = await caches.find_certificate(
+        ObjectKey(delivery.metadata.namespace, spec.certificate_ref.name)
+    )
+    return certificate.spec.secret_name if certificate is not None else None
+
+
 def path_of(delivery: Delivery) -> str:
     """The place as users know it; the root's directory is the operator's."""
     return f"{delivery.spec.root}:{delivery.spec.path}"

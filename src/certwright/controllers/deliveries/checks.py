@@ -106,25 +106,13 @@ Probe = Callable[[TlsAddress], Awaitable[bytes]]
 """Returns the DER of the certificate that is presented there. Raises `ScanFailed`."""
 
 
-class _Problem(Exception):
-    def __init__(self, reason: str, message: str) -> None:
-        super().__init__(message)
-        self.reason, self.message = reason, message
-
-
 async def deployed(
     delivery: Delivery, certificate: CertificateFacts, options: DeliveryOptions, probe: Probe
 ) -> Condition:
     """The condition. Connects to all addresses at the same time, for at most ten seconds."""
     addresses = delivery.spec.served_at
-    results = await asyncio.gather(
-        *(_check(served, delivery, certificate, options, probe) for served in addresses),
-        return_exceptions=True,
-    )
-    problems = [problem for problem in results if isinstance(problem, _Problem)]
-    for result in results:
-        if isinstance(result, BaseException) and not isinstance(result, _Problem):
-            raise result
+    checks = (_problem(served, delivery, certificate, options, probe) for served in addresses)
+    problems = [problem for problem in await asyncio.gather(*checks) if problem is not None]
     if not problems:
         where = ", ".join(served.address for served in addresses)
         return Condition(
@@ -134,17 +122,18 @@ async def deployed(
     return Condition(type=DEPLOYED, status="False", reason=problems[0].reason, message=message)
 
 
-async def _check(
+async def _problem(
     served: ServedAt,
     delivery: Delivery,
     certificate: CertificateFacts,
     options: DeliveryOptions,
     probe: Probe,
-) -> None:
+) -> Refused | None:
+    """Why the address does not count as served; None: it serves the certificate."""
     where = served.address
     address = parse_address(where)
     if address is None or not options.may_check(*address):
-        raise _Problem(
+        return Refused(
             NOT_ALLOWED,
             f"{where} is not an address that the operator allows; have certwright started with "
             f"{CHECK_FLAG} {where} (`deployedCheckAllow` in its configuration)",
@@ -155,15 +144,13 @@ async def _check(
             TlsAddress(host=host, port=port, server_name=served.server_name, protocol=served.protocol)
         )
     except ScanFailed as error:
-        raise _Problem(UNREACHABLE, str(error)) from error
+        return Refused(UNREACHABLE, str(error))
     if der == certificate.der:
-        return
+        return None
     previous, current = delivery.status.previous, delivery.status.current
-    since = f" since {_at(current.time)}" if current is not None and current.time is not None else ""
+    since = ""
+    if current is not None and current.time is not None:
+        since = f" since {current.time:%Y-%m-%d %H:%M:%S} UTC"
     if previous is not None and previous.fingerprint == sha256(der).hexdigest():
-        raise _Problem(OLD_SERVED, f"{where} still serves the old certificate{since}")
-    raise _Problem(OTHER_SERVED, f"{where} serves another certificate{since}")
-
-
-def _at(moment: datetime) -> str:
-    return moment.strftime("%Y-%m-%d %H:%M:%S UTC")
+        return Refused(OLD_SERVED, f"{where} still serves the old certificate{since}")
+    return Refused(OTHER_SERVED, f"{where} serves another certificate{since}")

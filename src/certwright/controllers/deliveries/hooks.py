@@ -53,8 +53,12 @@ class Hooks:
         `HookError`."""
         hook = self._options.hooks[name]
         if hook.startswith(HAPROXY):
+            if not change.combined:
+                raise HookError("a HAProxy hook needs an output of format Combined")
             async with self._turn(name):
-                await self._replace(hook.removeprefix(HAPROXY), change)
+                for file in change.combined:
+                    socket, timeout_s = hook.removeprefix(HAPROXY), self._options.hook_timeout_s
+                    await replace_certificate(socket, file, timeout_s=timeout_s)
             return
         batch = self._batches.setdefault(name, _Batch())
         batch.changes.append(change)
@@ -73,12 +77,6 @@ class Hooks:
                 "CERTWRIGHT_DIRS": "\n".join(str(change.folder) for change in batch.changes),
             }
             await run_hook(self._options.hooks[name], variables, timeout_s=self._options.hook_timeout_s)
-
-    async def _replace(self, socket: str, change: Change) -> None:
-        if not change.combined:
-            raise HookError("a HAProxy hook needs an output of format Combined")
-        for file in change.combined:
-            await replace_certificate(socket, file, timeout_s=self._options.hook_timeout_s)
 
     def _turn(self, name: str) -> asyncio.Lock:
         return self._running.setdefault(name, asyncio.Lock())

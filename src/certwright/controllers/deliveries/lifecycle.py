@@ -19,6 +19,7 @@ import msgspec
 from certwright.controllers.cache.caches import Caches
 from certwright.controllers.cache.shard_filter import Mine
 from certwright.controllers.deliveries import permissions
+from certwright.controllers.deliveries.cache import secret_name_of
 from certwright.controllers.deliveries.checks import DELIVERED, DEPLOYED, failed_status
 from certwright.controllers.deliveries.permissions import ROOT_FLAG, DeliveryOptions, Refused
 from certwright.controllers.toolbox import Toolbox
@@ -94,19 +95,24 @@ class Announcement:
         self._informer, self._namespace = informer, namespace
         places = "\n".join((options.host, *sorted(root.directory for root in options.roots.values())))
         self.name = f"certwright-deliveries-{sha256(places.encode()).hexdigest()[:16]}"
-        self._failed = ""
 
     async def run(self) -> None:
         """Announce the roots, until cancelled."""
-        is_first = True
+        is_first, failed = True, ""
         while True:
             try:
                 await self._renew()
                 if is_first:
                     await self._warn_of_unknown_roots()
-                is_first, self._failed = False, ""
+                is_first, failed = False, ""
             except (ApiError, Unreachable) as error:
-                self._report(error)
+                if str(error) != failed:
+                    fix = ""
+                    if isinstance(error, Forbidden):
+                        rights = "create, patch, delete and list leases"
+                        fix = f"; let its user {rights} in namespace {self._namespace}"
+                    _log.warning("the roots of this process cannot be announced: %s%s", error, fix)
+                failed = str(error)
             await self._clock.sleep(RENEW_S)
 
     async def withdraw(self) -> None:
@@ -136,15 +142,6 @@ class Announcement:
             leases = (await self._client.list(LEASES, self._namespace, labels=DELIVERY_ROOTS)).items
             offers = [offer for lease in leases for offer in parse_offers(_text(lease))]
         warn_of_unknown_roots(self._informer.cache.values(), self._options, offers)
-
-    def _report(self, error: ApiError | Unreachable) -> None:
-        message = str(error)
-        if message != self._failed:
-            fix = ""
-            if isinstance(error, Forbidden):
-                fix = f"; let its user create, patch, delete and list leases in namespace {self._namespace}"
-            _log.warning("the roots of this process cannot be announced: %s%s", message, fix)
-        self._failed = message
 
 
 def warn_of_unknown_roots(
@@ -244,9 +241,14 @@ class DeliveryLifecycle:
         self, delivery: Delivery, offers: Sequence[Offer], *, compares: bool
     ) -> Refused | None:
         key, root, now = delivery.metadata.key, delivery.spec.root, self._clock.monotonic()
-        roots = sorted({offer.root for offer in offers if _is_for(offer.namespaces, key.namespace)})
+        roots = sorted(
+            {offer.root for offer in offers if not offer.namespaces or key.namespace in offer.namespaces}
+        )
         is_offered = root in roots
-        if is_offered or root in self._silent or (self._is_forbidden and _was_tried(delivery)):
+        # Without the right to read Leases, a process that has tried is believed to exist.
+        delivered = conditions.find(delivery.status.conditions, DELIVERED)
+        is_tried = delivered is not None and not lacks_process(delivery.status)
+        if is_offered or root in self._silent or (self._is_forbidden and is_tried):
             self._missing.pop(key, None)
             if not compares or not await self._is_outdated(delivery):
                 return None
@@ -282,12 +284,9 @@ class DeliveryLifecycle:
 
     async def _stored(self, delivery: Delivery) -> str:
         """The fingerprint of the certificate in the Secret, in hexadecimal; empty if there is none."""
-        spec, namespace = delivery.spec, delivery.metadata.namespace
-        name = spec.secret_ref.name if spec.secret_ref is not None else ""
-        if spec.certificate_ref is not None:
-            certificate = await self._caches.find_certificate(ObjectKey(namespace, spec.certificate_ref.name))
-            name = certificate.spec.secret_name if certificate is not None else ""
-        secret = await self._caches.secrets.peek(ObjectKey(namespace, name)) if name else None
+        name = await secret_name_of(delivery, self._caches)
+        key = ObjectKey(delivery.metadata.namespace, name or "")
+        secret = await self._caches.secrets.peek(key) if name else None
         if secret is None:
             return ""
         try:
@@ -364,16 +363,6 @@ def lacks_process(status: DeliveryStatus) -> bool:
     """Whether the condition says that no process offers the root."""
     condition = conditions.find(status.conditions, DELIVERED)
     return condition is not None and condition.reason == permissions.NO_PROCESS
-
-
-def _was_tried(delivery: Delivery) -> bool:
-    condition = conditions.find(delivery.status.conditions, DELIVERED)
-    return condition is not None and not lacks_process(delivery.status)
-
-
-def _is_for(namespaces: Iterable[str], namespace: str) -> bool:
-    listed = tuple(namespaces)
-    return not listed or namespace in listed
 
 
 def _divided_by(delivery: Delivery) -> ObjectKey:

@@ -19,7 +19,13 @@ import msgspec
 from certwright.controllers.cache.caches import Caches
 from certwright.controllers.cache.secrets import Dependents
 from certwright.controllers.deliveries import permissions
-from certwright.controllers.deliveries.cache import at_directory_of, directory_of, has_failed, path_of
+from certwright.controllers.deliveries.cache import (
+    at_directory_of,
+    directory_of,
+    has_failed,
+    path_of,
+    secret_name_of,
+)
 from certwright.controllers.deliveries.checks import (
     DELIVERED,
     DEPLOYED,
@@ -47,7 +53,7 @@ from certwright.kit.versioned_files import File, ForeignFile, Read, VersionedFol
 from certwright.kube.api import conditions
 from certwright.kube.api.core import Secret
 from certwright.kube.api.errors import NotFound
-from certwright.kube.api.meta import Condition, ObjectKey
+from certwright.kube.api.meta import ObjectKey
 from certwright.kube.client.informer import Informer
 from certwright.kube.runtime.controller import Result
 from certwright.kube.util.durations import doubled
@@ -94,7 +100,6 @@ class _Known(msgspec.Struct, frozen=True, kw_only=True):
     inputs: _Inputs
     names: Sequence[str]
     signature: tuple[object, ...]
-    certificate: CertificateFacts
 
 
 class _Retry(Attempts, frozen=True):
@@ -196,7 +201,12 @@ class DeliveryReconciler:
         spec, root = delivery.spec, self._options.roots[delivery.spec.root]
         check(delivery, root, self._options)
         self._check_path(delivery)
-        secret = await self._secret(delivery, await self._secret_name(delivery))
+        name = await secret_name_of(delivery, self._caches)
+        if name is None:
+            assert spec.certificate_ref is not None  # `check` has refused a Delivery without references.
+            why = f"Certificate {spec.certificate_ref.name} does not exist; create it"
+            raise Refused(permissions.NOT_FOUND, why)
+        secret = await self._secret(delivery, name)
         used, passwords = {secret.metadata.name: secret}, {}
         for output in spec.outputs:
             if (ref := output.password_secret_ref) is not None:
@@ -218,17 +228,6 @@ class DeliveryReconciler:
             read_source(secret, passwords),
             _Inputs(delivery.metadata.generation, versions),
         )
-
-    async def _secret_name(self, delivery: Delivery) -> str:
-        spec, namespace = delivery.spec, delivery.metadata.namespace
-        if spec.certificate_ref is None:
-            assert spec.secret_ref is not None  # `check` has refused both missing.
-            return spec.secret_ref.name
-        name = spec.certificate_ref.name
-        certificate = await self._caches.find_certificate(ObjectKey(namespace, name))
-        if certificate is None:
-            raise Refused(permissions.NOT_FOUND, f"Certificate {name} does not exist; create it")
-        return certificate.spec.secret_name
 
     async def _secret(self, delivery: Delivery, name: str) -> Secret:
         key = ObjectKey(delivery.metadata.namespace, name)
@@ -285,7 +284,6 @@ class DeliveryReconciler:
             inputs=job.inputs,
             names=[output.name for output in outputs],
             signature=written.signature,
-            certificate=job.source.certificate,
         )
 
     async def _write(self, job: _Job, outputs: Sequence[DeliveryOutput]) -> Written:
@@ -345,7 +343,11 @@ class DeliveryReconciler:
         self._checked[key] = _Checked(certificate.der, addresses, failures, now + wait)
         if condition.reason == OLD_SERVED and failures < _ALARM_AT:
             return now + wait
-        _log_served(delivery, condition)
+        if before is None or before.status != condition.status:
+            is_served = condition.status == "True"
+            level = logging.INFO if is_served else logging.WARNING
+            message = "delivery served" if is_served else "delivery not served"
+            _event(level, message, delivery, reason=condition.reason, cause=condition.message)
         changed = conditions.with_condition(delivery.status.conditions, condition, now)
         await self._commit(delivery, msgspec.structs.replace(delivery.status, conditions=changed))
         return now + wait
@@ -386,14 +388,3 @@ class DeliveryReconciler:
 def _event(level: int, message: str, delivery: Delivery, **values: logs.Value) -> None:
     key = delivery.metadata.key
     logs.event(_log, level, message, subject=f"Delivery/{key}", delivery=str(key), **values)
-
-
-def _log_served(delivery: Delivery, after: Condition) -> None:
-    """Log whether the addresses serve the certificate, when that has changed."""
-    before = conditions.find(delivery.status.conditions, after.type)
-    if before is not None and before.status == after.status:
-        return
-    if after.status == "True":
-        _event(logging.INFO, "delivery served", delivery, reason=after.reason, cause=after.message)
-    else:
-        _event(logging.WARNING, "delivery not served", delivery, reason=after.reason, cause=after.message)

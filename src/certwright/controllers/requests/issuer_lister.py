@@ -79,10 +79,8 @@ class KnownIssuers:
         return self._cluster_resource_namespace if is_cluster else namespace
 
     def _object_at(self, kind: str, key: ObjectKey) -> Issuer | ClusterIssuer | None:
-        if kind != CLUSTER_ISSUERS.kind:
-            return self._caches.issuers.cache.get(key)
-        informer = self._caches.cluster_issuers
-        return informer.cache.get(key) if informer else None
+        informer = self._caches.issuers_of(kind)
+        return informer.cache.get(key) if informer is not None else None
 
     def _state_of(self, kind: str, namespace: str, name: str) -> IssuerState | None:
         key = _key(kind, namespace, name)
@@ -93,16 +91,12 @@ class KnownIssuers:
         known = self._states.get((kind, key))
         # Asked some ten times for each certificate, and the same nearly always.
         if known is None or known.issuer is not issuer:
-            known = self._states.put((kind, key), _Known(issuer, self._judged(kind, issuer)))
+            judged_here = ("clusterissuers" if kind == CLUSTER_ISSUERS.kind else "issuers") in self._enabled
+            state = IssuerState(view_of(kind, issuer), None if judged_here else False, "")
+            if (ready := conditions.find(issuer.status.conditions, reasons.READY)) is not None:
+                state = IssuerState(state.view, ready.status == "True", ready.message)
+            known = self._states.put((kind, key), _Known(issuer, state))
         return known.state
-
-    def _judged(self, kind: str, issuer: Issuer | ClusterIssuer) -> IssuerState:
-        judged_here = ("clusterissuers" if kind == CLUSTER_ISSUERS.kind else "issuers") in self._enabled
-        view = view_of(kind, issuer)
-        ready = conditions.find(issuer.status.conditions, reasons.READY)
-        if ready is None:
-            return IssuerState(view, None if judged_here else False, "")
-        return IssuerState(view, ready.status == "True", ready.message)
 
 
 def _key(kind: str, namespace: str, name: str) -> ObjectKey:

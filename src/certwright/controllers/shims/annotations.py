@@ -272,7 +272,9 @@ def _value(key: str, path: str, text: str) -> Any:
     """The value of the field that the annotation sets. Raises `BadAnnotation`."""
     match path:
         case "spec.renewBeforePercentage" | "spec.revisionHistoryLimit" | "spec.privateKey.size":
-            return _number(key, text)
+            if not _NUMBER.fullmatch(text):
+                raise BadAnnotation(f"{key}: {text!r} is not a whole number; write digits only, e.g. 2")
+            return int(text)
         case "spec.dnsNames" | "spec.ipAddresses" | "spec.uris" | "spec.emailAddresses":
             return _split(text)
         case "spec.usages":
@@ -304,12 +306,6 @@ def _template(text: str) -> SecretTemplate | None:
     if not given.labels and not given.annotations:
         return None
     return SecretTemplate(labels=given.labels, annotations=given.annotations)
-
-
-def _number(key: str, text: str) -> int:
-    if not _NUMBER.fullmatch(text):
-        raise BadAnnotation(f"{key}: {text!r} is not a whole number; write digits only, e.g. 2")
-    return int(text)
 
 
 def _split(text: str) -> Sequence[str]:

@@ -7,7 +7,7 @@ which enqueue the objects, are at the end.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -19,7 +19,7 @@ from certwright.controllers.shims.desired import Desired, desired_for, size_of, 
 from certwright.controllers.shims.sources import Sources, attached_to, using_secret
 from certwright.controllers.toolbox import Toolbox
 from certwright.kube.api.errors import AlreadyExists, NotFound
-from certwright.kube.api.meta import ObjectKey, OwnerReference, controller_of, is_controlled_by
+from certwright.kube.api.meta import ObjectKey, controller_of, is_controlled_by
 from certwright.kube.client.informer import Informer
 from certwright.kube.runtime.commit import merge_patch
 from certwright.kube.runtime.controller import Result
@@ -74,7 +74,10 @@ class ShimReconciler(Generic[T]):
         desired = await self._desired(source)
         if desired is None:
             return Result()
-        self._report_problems(source, desired.problems)
+        for problem in desired.problems[:_MOST_PROBLEMS]:
+            self._warn(source, BAD_CONFIG, problem)
+        if (more := len(desired.problems) - _MOST_PROBLEMS) > 0:
+            self._warn(source, BAD_CONFIG, f"{more} more problems; correct the reported ones first")
         self._report_issuer(source, desired)
         for number, certificate in enumerate(desired.certificates.values(), 1):
             await self._keep(source, certificate)
@@ -91,12 +94,6 @@ class ShimReconciler(Generic[T]):
         return await self._toolbox.executor.run(
             lambda: desired_for(self._kind, source, inherited, self._options), source.metadata.namespace
         )
-
-    def _report_problems(self, source: T, problems: Sequence[str]) -> None:
-        for problem in problems[:_MOST_PROBLEMS]:
-            self._warn(source, BAD_CONFIG, problem)
-        if (more := len(problems) - _MOST_PROBLEMS) > 0:
-            self._warn(source, BAD_CONFIG, f"{more} more problems; correct the reported ones first")
 
     def _report_issuer(self, source: T, desired: Desired) -> None:
         issuer, namespace = desired.issuer, source.metadata.namespace
@@ -116,9 +113,14 @@ class ShimReconciler(Generic[T]):
             owner = controller_of(existing.metadata)
             # That of a former object of this name is about to be deleted with it, which enqueues this key.
             if owner is None or (owner.kind, owner.name) != (self._kind.kind, source.metadata.name):
-                self._warn(source, BAD_CONFIG, _taken(existing.metadata.name, owner))
+                whose = f"belongs to {owner.kind} {owner.name}" if owner else "was not made for an Ingress"
+                message = f'Certificate "{name}" {whose} and is left as it is; use another Secret name, or '
+                self._warn(source, BAD_CONFIG, f"{message}delete that Certificate")
         elif (target := updated(existing, certificate, self._options)) != existing:
-            await self._update(existing, target)
+            patch: dict[str, Any] = merge_patch(msgspec.to_builtins(existing), msgspec.to_builtins(target))
+            meta, client = existing.metadata, self._toolbox.client
+            patch.setdefault("metadata", {})["resourceVersion"] = meta.resource_version
+            self._caches.certificates.put(await client.patch(CERTIFICATES, name, meta.namespace, patch))
             self._note(source, UPDATED, f'Successfully updated Certificate "{name}"')
 
     async def _create(self, source: T, certificate: Certificate) -> None:
@@ -128,13 +130,6 @@ class ShimReconciler(Generic[T]):
             # Its event is on the way, and enqueues this key if it is of this object.
             return
         self._note(source, CREATED, f'Successfully created Certificate "{certificate.metadata.name}"')
-
-    async def _update(self, existing: Certificate, target: Certificate) -> None:
-        patch: dict[str, Any] = merge_patch(msgspec.to_builtins(existing), msgspec.to_builtins(target))
-        meta = existing.metadata
-        patch.setdefault("metadata", {})["resourceVersion"] = meta.resource_version
-        client = self._toolbox.client
-        self._caches.certificates.put(await client.patch(CERTIFICATES, meta.name, meta.namespace, patch))
 
     async def _delete_others(self, source: T, desired: Desired) -> None:
         if desired.secrets is None:
@@ -156,11 +151,16 @@ class ShimReconciler(Generic[T]):
         self._toolbox.recorder.event(self._kind, source, "Warning", reason, message)
 
 
-def _taken(certificate: str, owner: OwnerReference | None) -> str:
-    whose = f"belongs to {owner.kind} {owner.name}" if owner is not None else "was not made for an Ingress"
+def _parts(obj: IngressLike | Certificate) -> tuple[object, ...]:
+    """The parts of an object whose changes matter to the shims."""
+    meta = obj.metadata
     return (
-        f'Certificate "{certificate}" {whose} and is left as it is; use another Secret name, or '
-        "delete that Certificate"
+        obj.spec,
+        meta.uid,
+        meta.labels,
+        meta.annotations,
+        meta.owner_references,
+        meta.deletion_timestamp,
     )
 
 
@@ -169,21 +169,10 @@ def enqueue_own(informer: Informer[T], add: Add) -> None:
     as their status."""
 
     def changed(old: T | None, new: T | None) -> None:
-        if old is None or new is None or not _is_same(old, new):
+        if old is None or new is None or _parts(old) != _parts(new):
             add(key_of(old, new))
 
     informer.add_handler(changed)
-
-
-def _is_same(old: IngressLike, new: IngressLike) -> bool:
-    before, after = old.metadata, new.metadata
-    return (old.spec, before.uid, before.labels, before.annotations, before.deletion_timestamp) == (
-        new.spec,
-        after.uid,
-        after.labels,
-        after.annotations,
-        after.deletion_timestamp,
-    )
 
 
 def enqueue_with_certificates(informer: Informer[T], caches: Caches, add: Add) -> None:
@@ -191,7 +180,7 @@ def enqueue_with_certificates(informer: Informer[T], caches: Caches, add: Add) -
     Certificate because its name was taken."""
 
     def changed(old: Certificate | None, new: Certificate | None) -> None:
-        if old is None or (new is not None and _is_same_certificate(old, new)):
+        if old is None or (new is not None and _parts(old) == _parts(new)):
             return
         owner = controller_of(old.metadata)
         if owner is not None and owner.kind == informer.kind.kind:
@@ -201,16 +190,6 @@ def enqueue_with_certificates(informer: Informer[T], caches: Caches, add: Add) -
                 add(source.metadata.key)
 
     caches.certificates.add_handler(changed)
-
-
-def _is_same_certificate(old: Certificate, new: Certificate) -> bool:
-    before, after = old.metadata, new.metadata
-    return (old.spec, before.labels, before.annotations, before.owner_references) == (
-        new.spec,
-        after.labels,
-        after.annotations,
-        after.owner_references,
-    )
 
 
 def enqueue_with_parents(informer: Informer[ListenerSet], sources: Sources, add: Add) -> None:
