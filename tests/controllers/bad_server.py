@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import random
 from collections.abc import AsyncIterator, Callable
 from urllib.parse import parse_qs
 
 from certwright.kube.util.clock import Clock
-from certwright.kube.util.http_messages import Request, Response, close_stream
-from controllers.crashes import Handler
+from certwright.kube.util.http_messages import Request, Response
+from controllers.crashes import Handler, cut_short
 from support.world import CONTROLLER
 
 
@@ -92,23 +91,9 @@ class BadServer:
         return Response(response.status, response.headers, stream=self._ending(response.stream, life_s))
 
     async def _ending(self, stream: AsyncIterator[bytes], life_s: float) -> AsyncIterator[bytes]:
-        over = asyncio.ensure_future(self._clock.sleep(life_s))
-        try:
-            while True:
-                chunk = asyncio.ensure_future(anext(stream, b""))
-                try:
-                    await asyncio.wait((over, chunk), return_when=asyncio.FIRST_COMPLETED)
-                finally:
-                    if not chunk.done():
-                        chunk.cancel()
-                        await asyncio.wait((chunk,))
-                if over.done() or not (data := chunk.result()):
-                    return
-                if kept := self._left_of(data):
-                    yield kept
-        finally:
-            over.cancel()
-            await close_stream(stream)
+        async for chunk in cut_short(stream, self._clock.sleep(life_s)):
+            if kept := self._left_of(chunk):
+                yield kept
 
     def _left_of(self, chunk: bytes) -> bytes:
         if not self.loses:

@@ -6,8 +6,8 @@ import asyncio
 import base64
 import json
 import random
-from collections import defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections import Counter, defaultdict
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from typing import Any
 
 import msgspec
@@ -113,25 +113,30 @@ class Outage:
         return Response(response.status, response.headers, stream=self._breaking(response.stream))
 
     async def _breaking(self, stream: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-        gone = asyncio.ensure_future(self._gone.wait())
-        try:
-            while True:
-                chunk = asyncio.ensure_future(anext(stream))
-                try:
-                    await asyncio.wait((gone, chunk), return_when=asyncio.FIRST_COMPLETED)
-                finally:
-                    if not chunk.done():
-                        chunk.cancel()
-                        await asyncio.wait((chunk,))
-                if gone.done():
-                    raise errors.Unreachable("gone")
-                try:
-                    yield chunk.result()
-                except StopAsyncIteration:
-                    return
-        finally:
-            gone.cancel()
-            await close_stream(stream)
+        async for chunk in cut_short(stream, self._gone.wait()):
+            yield chunk
+        if self._gone.is_set():
+            raise errors.Unreachable("gone")
+
+
+async def cut_short(stream: AsyncIterator[bytes], end: Coroutine[Any, Any, object]) -> AsyncIterator[bytes]:
+    """The chunks of a stream until `end` returns."""
+    over = asyncio.ensure_future(end)
+    try:
+        while True:
+            chunk = asyncio.ensure_future(anext(stream, b""))
+            try:
+                await asyncio.wait((over, chunk), return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                if not chunk.done():
+                    chunk.cancel()
+                    await asyncio.wait((chunk,))
+            if over.done() or not (data := chunk.result()):
+                return
+            yield data
+    finally:
+        over.cancel()
+        await close_stream(stream)
 
 
 class Ledger:
@@ -204,4 +209,29 @@ class Webhook:
             body = json.loads(request.body)
             self.change(body)
             request = msgspec.structs.replace(request, body=json.dumps(body).encode())
+        return await self._handler(request)
+
+
+class LiveReads:
+    """Stands before the API server and notes what the controllers read there: `paths` of single objects, and
+    the queries of `lists` of Secrets."""
+
+    def __init__(self, world: World) -> None:
+        self.paths: list[str] = []
+        self.lists: list[str] = []
+        self._handler = world.recording.handler
+        world.recording.handler = self._handle
+
+    @property
+    def secrets(self) -> Counter[str]:
+        """How often each Secret was read, by its name."""
+        return Counter(path.rpartition("/")[2] for path in self.paths if "/secrets/" in path)
+
+    async def _handle(self, request: Request) -> Response:
+        path, _, query = request.target.partition("?")
+        if request.user == CONTROLLER and request.method == "GET" and "watch=" not in query:
+            if path.count("/") > 5:
+                self.paths.append(path)
+            elif path.endswith("/secrets"):
+                self.lists.append(query)
         return await self._handler(request)

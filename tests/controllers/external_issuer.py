@@ -55,20 +55,25 @@ async def serve_external_kind(world: World) -> None:
     await admin_creates(world, path, metadata={"name": "things.example.com"}, spec=spec)
 
 
+async def grant(world: World, name: str, rules: list[dict[str, Any]], subject: dict[str, str]) -> None:
+    """Give a subject a ClusterRole with these rules."""
+    path = "/apis/rbac.authorization.k8s.io/v1"
+    meta = {"name": name}
+    await admin_creates(world, f"{path}/clusterroles", metadata=meta, rules=rules)
+    ref = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", **meta}
+    await admin_creates(world, f"{path}/clusterrolebindings", metadata=meta, roleRef=ref, subjects=[subject])
+
+
+def signer_rule(verb: str, *signers: str) -> dict[str, Any]:
+    """The rule that allows `approve` or `reference` for signers."""
+    resources = {"resources": ["signers"], "resourceNames": list(signers)}
+    return {"verbs": [verb], "apiGroups": ["cert-manager.io"], **resources}
+
+
 async def let_approve_external_kind(world: World) -> None:
     """What whoever installs such an issuer has to grant."""
-    path = "/apis/rbac.authorization.k8s.io/v1"
-    rule = {
-        "verbs": ["approve"],
-        "apiGroups": ["cert-manager.io"],
-        "resources": ["signers"],
-        "resourceNames": ["things.example.com/*"],
-    }
-    name = {"name": "approve-things"}
-    await admin_creates(world, f"{path}/clusterroles", metadata=name, rules=[rule])
-    ref = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", **name}
     subject = {"kind": "ServiceAccount", "name": "cert-manager", "namespace": "cert-manager"}
-    await admin_creates(world, f"{path}/clusterrolebindings", metadata=name, roleRef=ref, subjects=[subject])
+    await grant(world, "approve-things", [signer_rule("approve", "things.example.com/*")], subject)
 
 
 async def external(world: World) -> None:

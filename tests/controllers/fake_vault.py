@@ -15,7 +15,7 @@ from unittest.mock import patch
 
 from certwright.controllers.servers import Servers
 from certwright.kit.outgoing import HttpAnswer, HttpClient, ServerTls, ServerUnreachable
-from certwright.kube.api.core import SECRETS, Secret, SecretMeta
+from certwright.kube.api.core import SECRETS
 from certwright.kube.util.clock import TestClock
 from certwright.pki.certificates import CertificateFacts, read_certificate
 from certwright.pki.csr import CsrPlan, build_csr, read_csr
@@ -24,7 +24,7 @@ from certwright.pki.signing import self_sign, sign
 from certwright.resources.issuer import IssuerSpec, VaultAuth, VaultIssuer
 from certwright.resources.references import SecretKeySelector
 from certwright.resources.table import CLUSTER_ISSUERS
-from controllers.scene import make_cluster_issuer
+from controllers.scene import make_cluster_issuer, make_secret
 from support.world import START, World, make_world
 
 SPEC = VaultIssuer(
@@ -125,7 +125,6 @@ async def vault_world(**options: Any) -> AsyncIterator[VaultWorld]:
 
         with patch.object(Servers, "client", client):
             await world.start_controllers(**options)
-            meta = SecretMeta(name="token", namespace="kube-system")
-            await world.create(SECRETS, Secret(metadata=meta, data={"token": b"root"}))
+            await world.create(SECRETS, make_secret("token", {"token": b"root"}, namespace="kube-system"))
             await world.add(CLUSTER_ISSUERS, make_cluster_issuer("vault", IssuerSpec(vault=SPEC)))
             yield VaultWorld(world, vault)

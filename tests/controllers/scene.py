@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from certwright.kube.api.core import SECRETS, Secret
+from certwright.kube.api.core import SECRETS, Secret, SecretMeta
 from certwright.kube.api.meta import ObjectMeta
 from certwright.resources.certificate import Certificate, CertificateSpec, PrivateKeySpec
 from certwright.resources.issuer import CAIssuer, ClusterIssuer, Issuer, IssuerSpec, SelfSignedIssuer
@@ -47,6 +47,11 @@ def make_certificate(
     return Certificate(metadata=meta, spec=CertificateSpec(**spec))
 
 
+def make_secret(name: str, data: dict[str, bytes], namespace: str = "default", **meta: Any) -> Secret:
+    """A Secret as a user makes it: without the label that the controllers set."""
+    return Secret(metadata=SecretMeta(name=name, namespace=namespace, **meta), type="Opaque", data=data)
+
+
 class Scene:
     """A world, and short words for what tests of the controllers look at."""
 
@@ -67,6 +72,14 @@ class Scene:
         """Create a Certificate and let everything run."""
         await self.world.add(CERTIFICATES, make_certificate(name, issuer, **spec))
         return await self.world.certificate(name)
+
+    async def issue_many(self, count: int, issuer: str = "ca", **spec: Any) -> list[Certificate]:
+        """Create the Certificates `web-0` and so on, and let everything run."""
+        names = [f"web-{number}" for number in range(count)]
+        for name in names:
+            await self.world.create(CERTIFICATES, make_certificate(name, issuer, **spec))
+        await self.world.settle()
+        return [await self.world.certificate(name) for name in names]
 
     async def change_spec(self, name: str, **changes: Any) -> None:
         """Change fields (by their names on the wire) of a Certificate's spec."""

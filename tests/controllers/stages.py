@@ -11,12 +11,12 @@ from typing import Any
 import msgspec
 
 from certwright.kube.api import conditions
-from certwright.kube.api.core import SECRETS, Secret, SecretMeta
-from certwright.resources.certificate import PrivateKeySpec
+from certwright.kube.api.core import SECRETS
+from certwright.resources.certificate import Keystores, PKCS12Keystore, PrivateKeySpec
 from certwright.resources.names import ISSUE_TEMPORARY_CERTIFICATE
 from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES, ISSUERS
 from controllers.crashes import Ledger
-from controllers.scene import Scene, make_certificate, make_issuer
+from controllers.scene import Scene, make_certificate, make_issuer, make_secret
 from support.world import make_world
 
 Happens = Callable[[Scene], Awaitable[None]]
@@ -69,7 +69,8 @@ async def issue_all_formats(scene: Scene) -> None:
 
 async def issue_temporary(scene: Scene) -> None:
     """One that wants a temporary certificate is created, and its issuer a while later."""
-    made = make_certificate("web", "later")
+    stores = Keystores(pkcs12=PKCS12Keystore(create=True, password="changeit"))
+    made = make_certificate("web", "later", keystores=stores)
     notes = {ISSUE_TEMPORARY_CERTIFICATE: "true"}
     meta = msgspec.structs.replace(made.metadata, annotations=notes)
     await scene.world.add(CERTIFICATES, msgspec.structs.replace(made, metadata=meta))
@@ -78,8 +79,7 @@ async def issue_temporary(scene: Scene) -> None:
 
 async def set_password(scene: Scene) -> None:
     """The Secret with the password of the key stores."""
-    meta = SecretMeta(name="password", namespace="default")
-    await scene.world.create(SECRETS, Secret(metadata=meta, data={"password": b"one"}))
+    await scene.world.create(SECRETS, make_secret("password", {"password": b"one"}))
 
 
 async def renewal_time(scene: Scene) -> None:
@@ -136,11 +136,7 @@ async def decide(scene: Scene, verdict: str) -> None:
 
 async def replace_ca(scene: Scene) -> None:
     """The Certificate of the CA issuer is issued again."""
-    issuing = {"type": "Issuing", "status": "True", "reason": "ManuallyTriggered", "message": "now"}
-    ca = await scene.world.certificate("ca")
-    current_conditions = [msgspec.to_builtins(condition) for condition in ca.status.conditions]
-    patch = {"status": {"conditions": [*current_conditions, issuing]}}
-    await scene.world.patch(CERTIFICATES, "ca", patch, subresource="status")
+    await scene.world.renew("ca")
 
 
 STAGES = [

@@ -11,15 +11,15 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from certwright.kube.api import errors
 from certwright.kube.api.meta import ObjectKey
 from certwright.kube.util.durations import doubled
 from certwright.kube.util.http_messages import Request, Response
 from certwright.resources.causes import Cause, Why
 from certwright.resources.table import CERTIFICATES
+from controllers.crashes import Guillotine
 from controllers.external_issuer import ISSUER, add_external_issuer
 from controllers.scene import Scene, make_certificate
-from support.world import CONTROLLER, START, World
+from support.world import START, World
 
 pytestmark = pytest.mark.every(2)
 
@@ -148,7 +148,7 @@ async def let_them_have_failed(
 
 async def start_and_kill_at_random_moments(world: World, dice: random.Random) -> None:
     handler = world.recording.handler
-    world.recording.handler = cut_off_after(dice.randrange(FAILING), handler)
+    world.recording.handler = Guillotine(handler, dice.randrange(1, FAILING)).handle
     await world.start_controllers()
     world.recording.handler = handler
     for _ in range(2):
@@ -157,20 +157,3 @@ async def start_and_kill_at_random_moments(world: World, dice: random.Random) ->
     await world.stop_controllers()
     world.clock.set_now(world.clock.now() + timedelta(seconds=30))
     await world.start_controllers()
-
-
-def cut_off_after(writes: int, handler: Handler) -> Handler:
-    """An API server that the controllers lose after so many writes; the answer to the last one too."""
-    left = writes
-
-    async def handle(request: Request) -> Response:
-        nonlocal left
-        if request.user != CONTROLLER or request.method == "GET" or "/events" in request.target:
-            return await handler(request)
-        left -= 1
-        response = await handler(request) if left >= 0 else None
-        if response is None or left == 0:
-            raise errors.Unreachable("cut off")
-        return response
-
-    return handle

@@ -11,7 +11,6 @@ import msgspec
 import pytest
 
 from certwright.kube.api import codec
-from certwright.kube.api.meta import Condition
 from certwright.resources.certificate import Certificate
 from certwright.resources.names import RETRY
 from certwright.resources.retry import read_retry
@@ -35,21 +34,6 @@ async def succeed(world: World, name: str) -> None:
     request = await world.get(CERTIFICATE_REQUESTS, name)
     pem = ROOT.sign(request.spec.request, now=world.clock.now())
     await mark(world, name, "Ready", reason="Issued", certificate=pem)
-
-
-async def renew(world: World, name: str = "web") -> None:
-    """What `cmctl renew` and `certwright renew` do."""
-    certificate = await world.certificate(name)
-    new = Condition(
-        type="Issuing",
-        status="True",
-        reason="ManuallyTriggered",
-        message="Certificate re-issuance manually triggered",
-        last_transition_time=world.clock.now(),
-    )
-    others = [condition for condition in certificate.status.conditions if condition.type != "Issuing"]
-    body = {"status": {"conditions": [msgspec.to_builtins(condition) for condition in (*others, new)]}}
-    await world.patch(CERTIFICATES, name, body, subresource="status")
 
 
 def standing(certificate: Certificate) -> tuple[int | None, datetime | None]:
@@ -126,7 +110,7 @@ async def test_manually_triggered_reissuance_succeeds(third: World) -> None:
     before = await attempts(third)
     # "User fixes the reason for failure (i.e some networking setup) and runs cmctl renew <certificate-name>
     # to force immediate re-issuance"
-    await renew(third)
+    await third.renew()
     assert await attempts(third) == before + 1
     assert standing(await third.certificate("web")) == (3, failed_at)
     # "A new CertificateRequest is created and succeeds"
@@ -136,7 +120,7 @@ async def test_manually_triggered_reissuance_succeeds(third: World) -> None:
 
 async def test_manually_triggered_reissuance_fails(third: World) -> None:
     await third.advance(HOUR)
-    await renew(third)
+    await third.renew()
     # "A new CertificateRequest is created and fails again"
     await fail(third, "web-2")
     now = third.clock.now()
@@ -175,7 +159,7 @@ async def test_the_status_after_three_failures_and_after_a_success(third: World)
         "lastFailureTime": "<timestamp>",
         "revision": 1,
     }
-    await renew(third)
+    await third.renew()
     await succeed(third, "web-2")
     # "A Certificate where the latest issuance succeeded and no issuances are being attempted now"
     assert as_told(await third.certificate("web")) == {"conditions": [ready], **dates, "revision": 2}
@@ -312,7 +296,7 @@ async def test_a_manual_renewal_that_fails_announces_no_attempt_and_is_over_afte
 ) -> None:
     await external(world)
     await succeed(world, "web-1")
-    await renew(world)
+    await world.renew()
     await fail(world, "web-2")
     issuing = await world.condition("web", "Issuing")
     assert "Next attempt" not in issuing.message

@@ -14,12 +14,12 @@ import pytest
 
 from certwright.controllers.replicas.replica import Replica
 from certwright.controllers.replicas.shards import ClusterSettings, ShardedReplica
-from certwright.kube.api.core import SECRETS, Secret, SecretMeta
+from certwright.kube.api.core import SECRETS
 from certwright.resources.table import CERTIFICATES, ISSUERS
 from controllers.bad_server import BadServer, Fault, closes_watches, expires, refuses
 from controllers.crashes import Ledger
 from controllers.members import Member
-from controllers.scene import Scene, make_certificate
+from controllers.scene import Scene, make_certificate, make_secret
 from controllers.test_faults import check_end
 from controllers.test_shards import allow_shards
 from support.world import World, make_world
@@ -150,7 +150,7 @@ async def test_a_deletion_that_no_event_tells_of_is_noticed(replicas: int) -> No
         await members.world.delete(ISSUERS, "root")
         # Something else happens, so that the copies believe to be further than they are.
         members.server.loses = 0.0
-        await members.world.create(SECRETS, Secret(metadata=SecretMeta(name="other", namespace="default")))
+        await members.world.create(SECRETS, make_secret("other", {}))
         await members.world.advance(20 * MINUTE)
         await check_end(members.scene, members.ledger, NAMES)
         assert (await members.world.certificate("web-a")).status.revision == 2

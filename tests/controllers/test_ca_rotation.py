@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import pytest
 
-from certwright.kube.api.core import SECRETS, Secret, SecretMeta
+from certwright.kube.api.core import SECRETS, Secret
 from certwright.pki import chain, keys
 from certwright.pki.certificates import CertificateFacts, read_certificate, read_chain
 from certwright.pki.csr import CsrPlan, build_csr
@@ -18,7 +18,7 @@ from certwright.pki.signing import self_sign, sign
 from certwright.resources.certificate import Certificate
 from certwright.resources.issuer import CAIssuer, IssuerSpec
 from certwright.resources.table import CERTIFICATES, CLUSTER_ISSUERS, ISSUERS
-from controllers.scene import Scene, make_certificate, make_cluster_issuer
+from controllers.scene import Scene, make_certificate, make_cluster_issuer, make_secret
 from support.real import require
 from support.world import START
 
@@ -242,8 +242,7 @@ async def test_nobody_is_cut_off_while_the_ca_is_renewed_again_and_again(scene: 
 )
 async def test_a_machine_that_slept_through_the_renewal_of_its_ca(scene: Scene, days: int) -> None:
     await scene.change_spec("ca", duration="720h")
-    for number in range(COUNT):
-        await scene.issue(f"web-{number}", duration="600h")
+    await scene.issue_many(COUNT, duration="600h")
     scene.world.recording.writes.clear()
     scene.world.clock.set_now(scene.world.clock.now() + days * DAY)
     await scene.world.settle()
@@ -274,8 +273,7 @@ async def test_a_new_ca_is_one_write_for_each_secret_and_none_after_that(manual:
 async def test_the_ca_of_a_cluster_issuer_is_followed_into_all_namespaces(manual: Scene) -> None:
     world = manual.world
     first, second = make_ca(START, 100 * DAY), make_ca(START, 3650 * DAY)
-    meta = SecretMeta(name="everywhere", namespace="kube-system")
-    await world.create(SECRETS, Secret(metadata=meta, data=first.data))
+    await world.create(SECRETS, make_secret("everywhere", first.data, namespace="kube-system"))
     spec = IssuerSpec(ca=CAIssuer(secret_name="everywhere"))
     await world.create(CLUSTER_ISSUERS, make_cluster_issuer("everywhere", spec))
     await manual.issue("far", issuer="everywhere", kind="ClusterIssuer")
@@ -290,8 +288,7 @@ async def test_an_issuer_that_names_another_secret_has_a_new_ca(manual: Scene) -
     await manual.issue()
     old = (await manual.world.secret("web")).data["ca.crt"]
     new = make_ca(START, 3650 * DAY)
-    meta = SecretMeta(name="other", namespace="default")
-    await manual.world.create(SECRETS, Secret(metadata=meta, data=new.data))
+    await manual.world.create(SECRETS, make_secret("other", new.data))
     other = {"spec": {"ca": {"secretName": "other"}}}
     await manual.world.patch(ISSUERS, "ca", other)
     assert (await manual.world.secret("web")).data["ca.crt"] == old + new.pem

@@ -16,7 +16,6 @@ from certwright.kube.client.transport import LocalTransport
 from certwright.kube.util.http_messages import Request, Response
 from certwright.pki.keys import KeyAlgorithm, KeyPlan, encode_private_key, generate
 from certwright.resources.certificate import SecretTemplate
-from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES
 from controllers.scene import Scene
 from support.world import ADMIN, CONTROLLER
 
@@ -181,9 +180,7 @@ async def test_the_wait_ends_when_somebody_does_something_about_it(scene: Scene,
         case "secretName":
             await scene.change_spec("web", secretName="other")
         case "renew":
-            condition = {"type": "Issuing", "status": "True", "reason": "ManuallyTriggered", "message": "now"}
-            patch = {"status": {"conditions": [condition]}}
-            await client.patch(CERTIFICATES, "web", "default", patch, subresource="status")
+            await scene.world.renew()
     await scene.world.settle()
     assert await scene.world.is_ready("web")
     status = (await scene.world.certificate("web")).status
@@ -214,21 +211,6 @@ async def test_who_deletes_it_without_end_is_answered_ever_more_slowly(scene: Sc
     assert condition.message.startswith('Secret "web" was deleted more than 120 times within an hour')
     await scene.world.advance(HOUR)
     assert await scene.world.is_ready("web")
-
-
-async def test_nothing_is_signed_twice_in_a_fight(scene: Scene) -> None:
-    await scene.issue()
-    rival = Rival(scene, {"data": {"tls.key": OTHER_KEY}})
-    await rival.strike()
-    await scene.world.advance(timedelta(hours=2))
-    revision = (await scene.world.certificate("web")).status.revision
-    assert revision is not None
-    created = [
-        w
-        for w in scene.world.recording.object_writes()
-        if w.method == "POST" and w.path.endswith(CERTIFICATE_REQUESTS.plural)
-    ]
-    assert len(created) == revision
 
 
 async def test_a_user_who_changes_the_spec_again_and_again_is_no_fight(scene: Scene) -> None:

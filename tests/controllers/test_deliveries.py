@@ -23,7 +23,7 @@ from certwright.controllers.deliveries.outputs import make_files, read_source
 from certwright.controllers.deliveries.permissions import DeliveryOptions, Root
 from certwright.controllers.deliveries.reconcile import DeliveryReconciler
 from certwright.kit.tls_scan import TlsAddress
-from certwright.kube.api.core import SECRETS, Secret, SecretMeta
+from certwright.kube.api.core import SECRETS
 from certwright.kube.api.errors import ApiError
 from certwright.kube.api.meta import Condition, ObjectMeta
 from certwright.pki import jks, pkcs12
@@ -32,7 +32,7 @@ from certwright.pki.keys import load_private_key, public_key_der
 from certwright.resources.delivery import Delivery, DeliveryOutput, DeliverySpec, ServedAt
 from certwright.resources.references import LocalObjectReference, SecretKeySelector
 from certwright.resources.table import DELIVERIES
-from controllers.scene import Scene
+from controllers.scene import Scene, make_secret
 from support.programs import free_port
 from support.world import World, make_world
 
@@ -148,8 +148,7 @@ async def test_all_formats(tmp_path: Path) -> None:
         world = scene.world
         await world.create(DELIVERIES, delivery(outputs=outputs))
         assert "Secret password does not exist yet" in await reason(world, "NotFound")
-        meta = SecretMeta(name="password", namespace="default")
-        await world.create(SECRETS, Secret(metadata=meta, data={"p": b"changeit"}))
+        await world.create(SECRETS, make_secret("password", {"p": b"changeit"}))
         await reason(world, "Delivered")
         folder, secret = tmp_path / "web", await world.secret("web")
         combined = (folder / "all.pem").read_bytes()
@@ -383,7 +382,7 @@ async def test_files_that_a_server_could_not_read_are_not_delivered(tmp_path: Pa
         data = {**(await world.secret("web")).data, "tls.crt": (await world.secret("ca")).data["tls.crt"]}
         if name != "tls.crt":
             data = {**(await world.secret("web")).data, name: NOT_A_PAIR[name]}
-        await world.create(SECRETS, Secret(metadata=SecretMeta(name="bad", namespace="default"), data=data))
+        await world.create(SECRETS, make_secret("bad", data))
         bad = LocalObjectReference(name="bad")
         await world.create(DELIVERIES, delivery(certificate_ref=None, secret_ref=bad))
         message = await reason(world, "Invalid")
@@ -397,7 +396,7 @@ async def test_text_beside_the_pem_is_left_out(tmp_path: Path) -> None:
         plain = (await world.secret("web")).data
         data = {name: b"\xffa text\n\n" + plain[name] + b"\n\nset ssl" for name in ("tls.crt", "ca.crt")}
         data["tls.key"] = plain["tls.key"] + b"-----BEGIN X"
-        await world.create(SECRETS, Secret(metadata=SecretMeta(name="odd", namespace="default"), data=data))
+        await world.create(SECRETS, make_secret("odd", data))
         odd = LocalObjectReference(name="odd")
         await world.create(DELIVERIES, delivery(certificate_ref=None, secret_ref=odd))
         await reason(world, "Delivered")

@@ -23,7 +23,7 @@ from certwright.kube.runtime.controller import Result
 from certwright.kube.util.executor import Inline
 from certwright.resources.delivery import ServedAt
 from certwright.resources.names import DELIVERY_ROOTS
-from certwright.resources.table import CERTIFICATES, DELIVERIES
+from certwright.resources.table import DELIVERIES
 from controllers.scene import Scene
 from controllers.test_deliveries import ROOT, condition_of, delivery, reason
 from support.world import CONTROLLER, World, make_world
@@ -178,9 +178,7 @@ def reports(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
 
 
 async def issue_again(world: World) -> None:
-    issuing = {"type": "Issuing", "status": "True", "reason": "ManuallyTriggered", "message": "now"}
-    status = {"status": {"conditions": [issuing]}}
-    await world.patch(CERTIFICATES, "web", status, subresource="status")
+    await world.renew()
     assert (await world.certificate("web")).status.revision == 2
 
 

@@ -8,14 +8,13 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
 
-import msgspec
 import pytest
 from msgspec.structs import replace
 
 from certwright.controllers.deliveries.export import Exporter, Exports, ExportSettings, OnChange
 from certwright.kube.api import conditions
 from certwright.kube.api.core import EVENTS, SECRETS, Secret, SecretMeta
-from certwright.kube.api.meta import Condition, ObjectKey, ObjectMeta
+from certwright.kube.api.meta import ObjectKey, ObjectMeta
 from certwright.kube.util.clock import SystemClock
 from certwright.kube.util.tasks import TaskSet
 from certwright.resources.certificate import Certificate, CertificateSpec
@@ -274,10 +273,7 @@ async def test_the_condition_exported_is_set_when_the_files_are_there_and_ends_w
         await tasks.close()
         await world.advance(timedelta(seconds=2))
         # Without an export, the next issuance removes it.
-        issuing = Condition(type="Issuing", status="True", reason="Requested")
-        present = (await world.certificate("web")).status.conditions
-        status = {"status": {"conditions": msgspec.to_builtins((*present, issuing))}}
-        await world.client.patch(CERTIFICATES, "web", "default", status, subresource="status")
+        await world.renew()
         assert not await is_exported()
         assert (await world.certificate("web")).status.revision == 2
         tasks = TaskSet()

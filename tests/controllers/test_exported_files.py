@@ -94,15 +94,6 @@ def test_a_link_in_the_place_of_a_file_is_replaced_not_followed(tmp_path: Path) 
     assert (folder / "tls.key").resolve().is_relative_to(folder)
 
 
-def test_a_link_in_the_place_of_a_folder_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "elsewhere").mkdir()
-    (tmp_path / "out" / "shop").mkdir(parents=True)
-    (tmp_path / "out" / "shop" / "web").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(OSError, match="symbolic links are not followed"):
-        Exporter(tmp_path / "out").write("shop", "web", DATA)
-    assert list((tmp_path / "elsewhere").iterdir()) == []
-
-
 def test_mode_and_group_of_a_file_are_kept_when_it_is_replaced(tmp_path: Path) -> None:
     key = tmp_path / "shop" / "web" / "tls.key"
     exporter = Exporter(tmp_path)

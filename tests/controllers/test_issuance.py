@@ -5,20 +5,21 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
+import msgspec
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
 from certwright.kube.api import conditions, errors
-from certwright.kube.api.core import SECRETS, Secret, SecretMeta
+from certwright.kube.api.core import SECRETS
 from certwright.kube.api.meta import ObjectMeta
 from certwright.pki.certificates import read_certificate, read_chain
 from certwright.pki.keys import load_private_key, public_key_der
 from certwright.resources.certificate import Certificate, PrivateKeySpec, X509Subject
 from certwright.resources.request import CertificateRequest
-from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES, ISSUERS
+from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES
 from controllers.crashes import Webhook
-from controllers.scene import Scene, make_certificate, make_issuer
-from support.world import START, World
+from controllers.scene import Scene, make_certificate, make_secret
+from support.world import START
 
 
 def issuing(certificate: Certificate) -> str | None:
@@ -179,8 +180,9 @@ async def test_a_long_history_is_cut_short_at_once(scene: Scene, caplog: pytest.
 
 
 async def test_what_others_put_into_the_secret_stays(scene: Scene) -> None:
-    meta = SecretMeta(name="web", namespace="default", labels={"mine": "1"}, annotations={"mine": "2"})
-    await scene.world.create(SECRETS, Secret(metadata=meta, type="Opaque", data={"mine": b"3"}))
+    await scene.world.create(
+        SECRETS, make_secret("web", {"mine": b"3"}, labels={"mine": "1"}, annotations={"mine": "2"})
+    )
     await scene.issue()
     secret = await scene.world.secret("web")
     assert secret.type == "Opaque"
@@ -188,17 +190,6 @@ async def test_what_others_put_into_the_secret_stays(scene: Scene) -> None:
     assert secret.metadata.annotations["mine"] == "2"
     assert secret.data["mine"] == b"3"
     assert await scene.world.is_ready("web")
-
-
-async def test_a_certificate_waits_for_its_issuer_and_says_so(world: World) -> None:
-    await world.add(CERTIFICATES, make_certificate("web", "later"))
-    certificate = await world.certificate("web")
-    missing = 'Referenced "Issuer" not found: issuer.cert-manager.io "later" not found'
-    assert message(certificate, "Issuing") == f'Waiting for CertificateRequest "web-1": {missing}'
-    request = (await Scene(world).requests())[0]
-    assert [c.message for c in request.status.conditions if c.type == "Ready"] == [missing]
-    await world.add(ISSUERS, make_issuer("later"))
-    assert await world.is_ready("web")
 
 
 async def test_two_certificates_with_one_secret_name_do_not_fight(scene: Scene) -> None:
@@ -211,9 +202,7 @@ async def test_two_certificates_with_one_secret_name_do_not_fight(scene: Scene) 
     )
     assert issuing(second) is None
     before = await scene.world.secret("shared")
-    forced = [{"type": "Issuing", "status": "True", "reason": "ManuallyTriggered", "message": "now"}]
-    status = {"status": {"conditions": forced}}
-    await scene.world.patch(CERTIFICATES, "second", status, subresource="status")
+    await scene.world.renew("second")
     assert await scene.world.secret("shared") == before
     assert "already used" in message(await scene.world.certificate("second"), "Issuing")
     await scene.world.delete(CERTIFICATES, "first")
@@ -223,18 +212,6 @@ async def test_two_certificates_with_one_secret_name_do_not_fight(scene: Scene) 
 async def test_a_spec_that_x509_cannot_hold_is_refused_with_a_sentence(scene: Scene) -> None:
     with pytest.raises(errors.ApiError, match=r'spec\.usages: .* mean nothing without "key agreement"'):
         await scene.issue(usages=("encipher only",))
-
-
-async def test_what_a_deleted_certificate_leaves_behind_is_deleted(scene: Scene) -> None:
-    await scene.issue()
-    await scene.issue("waiting", issuer="nobody")
-    assert len(await scene.next_keys()) == 1
-    for name in ("web", "waiting"):
-        await scene.world.client.delete(CERTIFICATES, name, "default")
-    await scene.world.settle()
-    assert await scene.requests("waiting") == []
-    assert await scene.next_keys() == []
-    assert (await scene.world.secret("web")).data["tls.crt"]
 
 
 async def test_somebody_elses_request_of_that_name_is_left_alone(scene: Scene) -> None:
@@ -271,8 +248,8 @@ async def test_labels_and_annotations_go_to_the_request_but_not_those_of_tools(s
 
 
 async def test_an_immutable_secret_is_a_sentence_in_the_condition(scene: Scene) -> None:
-    meta = SecretMeta(name="web", namespace="default")
-    await scene.world.create(SECRETS, Secret(metadata=meta, data={"mine": b"3"}, immutable=True))
+    secret = msgspec.structs.replace(make_secret("web", {"mine": b"3"}), immutable=True)
+    await scene.world.create(SECRETS, secret)
     writes = Webhook(scene.world, "secrets", lambda _: None)
     await scene.issue()
     assert [e.reason for e in await scene.world.events() if e.type == "Warning"][-1] == "SecretRefused"

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from certwright.kube.api import errors
-from certwright.kube.api.core import NAMESPACES, SECRETS, Namespace, Secret, SecretMeta
+from certwright.kube.api.core import NAMESPACES, SECRETS, Namespace
 from certwright.kube.api.meta import ObjectMeta
 from certwright.pki.keys import KeyPlan, encode_private_key, generate
 from certwright.resources.issuer import CAIssuer, ClusterIssuer, Issuer, IssuerSpec, SelfSignedIssuer
@@ -20,17 +20,13 @@ from controllers.scene import (
     make_certificate,
     make_cluster_issuer,
     make_issuer,
+    make_secret,
 )
 from issuers.authority import Authority, new_root
 from support.world import World, condition_of, make_world
 
 CA = IssuerSpec(ca=CAIssuer(secret_name="ca"))
 OTHER_KEY = encode_private_key(generate(KeyPlan.of("ECDSA")))
-
-
-def make_secret(data: dict[str, bytes], name: str = "ca", namespace: str = "default") -> Secret:
-    """A Secret as a user makes it: without any label of ours."""
-    return Secret(metadata=SecretMeta(name=name, namespace=namespace), type="Opaque", data=data)
 
 
 async def replace(world: World, data: dict[str, bytes]) -> None:
@@ -66,7 +62,7 @@ async def event_counts(world: World, name: str = "ca") -> list[tuple[str, str, i
 async def make_ca(world: World, data: dict[str, bytes] | None) -> None:
     """An Issuer `ca`, with or without its Secret."""
     if data is not None:
-        await world.create(SECRETS, make_secret(data))
+        await world.create(SECRETS, make_secret("ca", data))
     await world.add(ISSUERS, make_ca_issuer("ca", "ca"))
 
 
@@ -101,7 +97,7 @@ async def test_a_ca_without_a_sound_pair_says_why_and_is_cured_by_one(
         await world.advance(timedelta(seconds=2))
     assert await event_counts(world) == [("Warning", "ErrInitIssuer", 1)]
     if data is None:
-        await world.add(SECRETS, make_secret(ROOT.secret()))
+        await world.add(SECRETS, make_secret("ca", ROOT.secret()))
     else:
         await replace(world, ROOT.secret())
     assert await issuer(world) == ("True", "KeyPairVerified", "Signing CA verified")
@@ -112,7 +108,7 @@ async def test_a_secret_that_appears_in_a_moment_is_no_warning(world: World) -> 
     await make_ca(world, None)
     assert (await issuer(world))[1] == "ErrGetKeyPair"
     await world.advance(timedelta(seconds=1))
-    await world.create(SECRETS, make_secret(ROOT.secret()))
+    await world.create(SECRETS, make_secret("ca", ROOT.secret()))
     await world.advance(timedelta(seconds=5))
     assert await event_counts(world) == [("Normal", "KeyPairVerified", 1)]
 
@@ -139,10 +135,10 @@ async def test_a_cluster_issuers_secret_is_only_looked_for_in_its_namespace() ->
     async with make_world(cluster_resource_namespace="certs") as world:
         await world.create(NAMESPACES, Namespace(metadata=ObjectMeta(name="certs")))
         await world.create(CLUSTER_ISSUERS, make_cluster_issuer("ca", CA))
-        await world.create(SECRETS, make_secret(ROOT.secret()))
-        await world.add(SECRETS, make_secret(ROOT.secret(), namespace="kube-system"))
+        await world.create(SECRETS, make_secret("ca", ROOT.secret()))
+        await world.add(SECRETS, make_secret("ca", ROOT.secret(), namespace="kube-system"))
         assert (await cluster_issuer(world))[:2] == ("False", "ErrGetKeyPair")
-        await world.add(SECRETS, make_secret(ROOT.secret(), namespace="certs"))
+        await world.add(SECRETS, make_secret("ca", ROOT.secret(), namespace="certs"))
         assert (await cluster_issuer(world))[0] == "True"
         made = make_certificate("web", "ca", kind="ClusterIssuer")
         await world.add(CERTIFICATES, made)
@@ -209,7 +205,7 @@ async def test_a_ca_secret_that_is_deleted_stops_new_certificates_only(world: Wo
     assert await world.is_ready("web")
     await world.add(CERTIFICATES, make_certificate("next", "ca"))
     assert not await world.is_ready("next")
-    await world.add(SECRETS, make_secret(ROOT.secret()))
+    await world.add(SECRETS, make_secret("ca", ROOT.secret()))
     assert await world.is_ready("next")
 
 
@@ -218,7 +214,7 @@ async def test_a_hundred_issuers_of_one_secret_are_all_woken_by_it(world: World)
         await world.create(ISSUERS, make_ca_issuer(f"ca-{number}", "ca"))
     await world.settle()
     world.recording.writes.clear()
-    await world.add(SECRETS, make_secret(ROOT.secret()))
+    await world.add(SECRETS, make_secret("ca", ROOT.secret()))
     assert len(world.recording.object_writes()) == 100
     for number in (0, 99):
         assert (await issuer(world, f"ca-{number}"))[0] == "True"

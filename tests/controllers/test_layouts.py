@@ -67,12 +67,12 @@ def test_a_request_is_the_same_after_packing_whatever_its_texts_are(
     asked: bytes, certificate: bytes, ca: bytes
 ) -> None:
     request = CertificateRequest(
-        metadata=ObjectMeta(name="web-1", namespace="default"),
+        metadata=ObjectMeta(name="web-1", namespace="default", uid="u", resource_version="7"),
         spec=CertificateRequestSpec(issuer_ref=IssuerReference(name="ca"), request=asked),
         status=CertificateRequestStatus(certificate=certificate, ca=ca),
     )
-    packing = layouts.requests(lambda _: True)
-    assert packing.decode(packing.encode(request)) == request
+    for packing in (layouts.requests(), layouts.requests(lambda _: True)):
+        assert packing.decode(packing.encode(request)) == request
 
 
 @given(
@@ -85,18 +85,6 @@ def test_a_secret_is_the_same_after_packing_whatever_its_data_is(data: dict[str,
     secret = Secret(metadata=meta, data=data)
     packing = layouts.secrets(lambda _: True)
     assert packing.decode(packing.encode(secret)) == secret
-
-
-def test_a_request_is_the_same_after_packing() -> None:
-    request = CertificateRequest(
-        metadata=ObjectMeta(name="web-1", namespace="default", uid="u", resource_version="7"),
-        spec=CertificateRequestSpec(
-            issuer_ref=IssuerReference(name="ca"), request=pem(b"csr", "CERTIFICATE REQUEST")
-        ),
-        status=CertificateRequestStatus(certificate=pem(b"leaf") + pem(b"ca"), ca=b"no PEM"),
-    )
-    packing = layouts.requests()
-    assert packing.decode(packing.encode(request)) == request
 
 
 def test_a_secret_is_the_same_after_packing_with_its_managed_fields() -> None:

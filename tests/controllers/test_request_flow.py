@@ -15,7 +15,7 @@ from certwright.controllers.requests.issuer_lister import IssuerState
 from certwright.controllers.requests.signing import Signing
 from certwright.issuers.contract import Checked, IssuerView, Outcome, Pending, SigningRequest, Tools
 from certwright.kube.api import conditions, errors
-from certwright.kube.api.core import SECRETS, Secret, SecretMeta
+from certwright.kube.api.core import SECRETS
 from certwright.kube.api.meta import ObjectMeta
 from certwright.kube.util.executor import Inline
 from certwright.kube.util.http_messages import Request
@@ -27,7 +27,14 @@ from certwright.resources.references import IssuerReference, SecretKeySelector
 from certwright.resources.request import CertificateRequest, CertificateRequestSpec
 from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES, CLUSTER_ISSUERS, ISSUERS
 from controllers.external_issuer import external, mark
-from controllers.scene import Scene, make_ca_issuer, make_certificate, make_cluster_issuer, make_issuer
+from controllers.scene import (
+    Scene,
+    make_ca_issuer,
+    make_certificate,
+    make_cluster_issuer,
+    make_issuer,
+    make_secret,
+)
 from issuers.authority import new_root
 from support.world import ADMIN, START, World, condition_of, make_world
 
@@ -53,11 +60,6 @@ def make_request(
     return CertificateRequest(
         metadata=meta, spec=CertificateRequestSpec(issuer_ref=reference, request=csr, **spec)
     )
-
-
-def make_secret(name: str, data: dict[str, bytes], namespace: str = "default") -> Secret:
-    """A Secret as a user makes it: without any label."""
-    return Secret(metadata=SecretMeta(name=name, namespace=namespace), type="Opaque", data=data)
 
 
 async def ask(world: World, request: CertificateRequest) -> CertificateRequest:
@@ -177,6 +179,7 @@ async def test_a_request_waits_for_its_issuer_and_is_signed_when_it_comes(kind: 
     assert "does not have a Ready status condition" in message(await mine(world))
     await world.add(SECRETS, make_secret("ca", new_root("Root").secret(), namespace))
     assert ready(await mine(world)) == ("True", "Issued")
+    assert message(await mine(world)) == "Certificate fetched from issuer successfully"
     assert await event_counts(world) == [
         ("Normal", "cert-manager.io", 1),
         ("Normal", "IssuerNotFound", 1),

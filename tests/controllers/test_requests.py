@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
-from typing import Any
+from datetime import timedelta
 
 import msgspec
 import pytest
@@ -14,13 +13,12 @@ from certwright.controllers.requests.signing import Signing
 from certwright.issuers.contract import SigningRequest, Tools
 from certwright.kube.api import conditions, errors
 from certwright.kube.api.core import SECRETS
-from certwright.kube.api.meta import Condition, ObjectMeta
+from certwright.kube.api.meta import ObjectMeta
 from certwright.kube.util.executor import Inline
 from certwright.pki.csr import CsrPlan, build_csr
 from certwright.pki.keys import encode_private_key, load_private_key
 from certwright.pki.signing import sign
 from certwright.resources.certificate import Certificate
-from certwright.resources.issuer import CAIssuer, IssuerSpec
 from certwright.resources.names import COPIED_ANNOTATION_PREFIXES
 from certwright.resources.references import IssuerReference
 from certwright.resources.request import CertificateRequest, CertificateRequestSpec
@@ -32,9 +30,9 @@ from controllers.external_issuer import (
     mark,
     serve_external_kind,
 )
-from controllers.scene import SELF_SIGNED, Scene, make_certificate, make_issuer
+from controllers.scene import Scene, make_certificate, make_issuer
 from issuers.authority import new_root
-from support.world import START, World, condition_of, make_world
+from support.world import START, World, make_world
 
 YEAR = timedelta(days=365)
 BY_HAND = "*,-certificaterequests-approver"
@@ -83,12 +81,6 @@ async def test_a_denied_request_is_a_failure_with_the_approvers_reason() -> None
         assert await scene.next_keys() == []
 
 
-async def test_a_request_to_another_group_is_approved_and_left_to_its_issuer(world: World) -> None:
-    await external(world)
-    request = (await Scene(world).requests())[0]
-    assert [c.type for c in request.status.conditions] == ["Approved"]
-
-
 async def test_a_request_that_we_may_not_approve_waits_for_somebody_who_may(world: World) -> None:
     await serve_external_kind(world)
     await ask_a_thing(world)
@@ -97,65 +89,6 @@ async def test_a_request_that_we_may_not_approve_waits_for_somebody_who_may(worl
     await let_approve_external_kind(world)
     await world.advance(timedelta(minutes=5))
     assert [c.type for c in (await Scene(world).requests())[0].status.conditions] == ["Approved"]
-
-
-async def test_failures_are_retried_after_one_two_and_four_hours_and_at_last_every_32(world: World) -> None:
-    await external(world)
-    attempts: list[timedelta] = []
-    last: datetime = START
-    for failures in range(1, 9):
-        await mark(world, "web-1", "Failed")
-        certificate = await world.certificate("web")
-        assert certificate.status.failed_issuance_attempts == failures
-        assert certificate.status.last_failure_time == world.clock.now()
-        old = (await Scene(world).requests())[0].metadata.uid
-        last = world.clock.now()
-        while (await Scene(world).requests())[0].metadata.uid == old:
-            await world.advance(timedelta(minutes=30))
-        attempts.append(world.clock.now() - last)
-    assert attempts == [timedelta(hours=h) for h in (1, 2, 4, 8, 16, 32, 32, 32)]
-
-
-async def test_a_restart_does_not_shorten_the_wait(world: World) -> None:
-    await external(world)
-    await mark(world, "web-1", "Failed")
-    world.recording.writes.clear()
-    await world.start_controllers()
-    await world.advance(timedelta(minutes=59))
-    assert world.recording.object_writes() == []
-    await world.advance(timedelta(minutes=1))
-    assert world.recording.object_writes() != []
-
-
-async def test_a_changed_spec_ends_the_wait(world: World) -> None:
-    await external(world)
-    await mark(world, "web-1", "Failed")
-    await world.create(ISSUERS, make_issuer("root"))
-    await Scene(world).change_spec("web", issuerRef={"name": "root", "kind": None, "group": None})
-    certificate = await world.certificate("web")
-    assert await world.is_ready("web")
-    assert (certificate.status.last_failure_time, certificate.status.failed_issuance_attempts) == (None, None)
-
-
-async def test_a_manual_renewal_starts_at_once_in_spite_of_the_wait(world: World) -> None:
-    await external(world)
-    await mark(world, "web-1", "Failed")
-    old = (await Scene(world).requests())[0].metadata.uid
-    issuing = Condition(
-        type="Issuing",
-        status="True",
-        reason="ManuallyTriggered",
-        message="Certificate re-issuance manually triggered",
-        last_transition_time=world.clock.now(),
-    )
-    current_conditions = (*(await world.certificate("web")).status.conditions, issuing)
-    current_conditions = tuple({c.type: c for c in current_conditions}.values())
-    await world.patch(
-        CERTIFICATES, "web", {"status": {"conditions": current_conditions}}, subresource="status"
-    )
-    assert (await Scene(world).requests())[0].metadata.uid != old
-    await mark(world, "web-1", "Failed")
-    assert (await world.certificate("web")).status.failed_issuance_attempts == 2
 
 
 async def test_a_certificate_for_another_key_is_refused(scene: Scene) -> None:
@@ -246,19 +179,6 @@ async def test_a_wrong_chain_is_a_condition_but_replaces_no_right_one(scene: Sce
     assert "the chain that the issuer returned is wrong, and the present one is not" in issuing[2]
 
 
-async def test_a_request_by_hand_is_approved_and_signed_with_events_of_its_own(scene: Scene) -> None:
-    await scene.issue()
-    csr = (await scene.requests())[0].spec.request
-    spec = CertificateRequestSpec(issuer_ref=IssuerReference(name="ca"), request=csr)
-    meta = ObjectMeta(name="mine", namespace="default")
-    await scene.world.add(CERTIFICATE_REQUESTS, CertificateRequest(metadata=meta, spec=spec))
-    request = await scene.world.get(CERTIFICATE_REQUESTS, "mine")
-    assert condition(request, "Ready") == ("True", "Issued", "Certificate fetched from issuer successfully")
-    assert request.status.ca
-    reasons = {e.reason for e in await scene.world.events() if e.involved_object.name == "mine"}
-    assert reasons == {"cert-manager.io", "CertificateIssued"}
-
-
 async def test_a_request_that_is_none_is_refused_and_never_signed_where_it_is_not(world: World) -> None:
     spec = CertificateRequestSpec(issuer_ref=IssuerReference(name="ca"), request=b"rubbish")
     meta = ObjectMeta(name="mine", namespace="default")
@@ -277,30 +197,6 @@ async def test_a_request_that_is_none_is_refused_and_never_signed_where_it_is_no
     assert conditions.is_true(answer.request.status.conditions, "InvalidRequest")
     assert answer.request.status.failure_time is not None
     assert [event.reason for event in answer.events] == ["RequestParsingError"]
-
-
-async def test_an_issuer_says_why_it_is_not_ready_and_is_judged_again_by_itself(world: World) -> None:
-    await world.add(ISSUERS, make_issuer("ca", IssuerSpec(ca=CAIssuer(secret_name="ca"))))
-    ready = condition_of_issuer(await world.get(ISSUERS, "ca"))
-    assert ready[:2] == ("False", "ErrGetKeyPair")
-    await world.advance(timedelta(seconds=2))
-    assert [e.reason for e in await world.events()] == ["ErrInitIssuer"]
-    await world.create(ISSUERS, make_issuer("root", SELF_SIGNED))
-    await world.add(CERTIFICATES, make_certificate("ca", "root", is_ca=True))
-    assert condition_of_issuer(await world.get(ISSUERS, "ca")) == (
-        "True",
-        "KeyPairVerified",
-        "Signing CA verified",
-    )
-    await world.client.delete(CERTIFICATES, "ca", "default")
-    await world.delete(SECRETS, "ca")
-    assert condition_of_issuer(await world.get(ISSUERS, "ca"))[0] == "False"
-
-
-def condition_of_issuer(issuer: Any) -> tuple[str, str, str]:
-    """Status, reason and message of Ready."""
-    ready = condition_of(issuer, "Ready")
-    return (ready.status, ready.reason, ready.message)
 
 
 @pytest.mark.parametrize(

@@ -97,13 +97,14 @@ class Sample:
 
     async def want(self, **changes: Any) -> None:
         """Create the Certificate of the example, with these changes of its spec."""
-        content = documents("certificate.yaml")[1]
-        await apply(self.world, {**content, "spec": {**content["spec"], **changes}})
-        await self.world.settle()
+        await self._create(1, changes)
 
     async def add_issuer(self, **changes: Any) -> None:
         """Create the SampleIssuer of the example, with these changes of its spec."""
-        content = documents("certificate.yaml")[0]
+        await self._create(0, changes)
+
+    async def _create(self, number: int, changes: dict[str, Any]) -> None:
+        content = documents("certificate.yaml")[number]
         await apply(self.world, {**content, "spec": {**content["spec"], **changes}})
         await self.world.settle()
 

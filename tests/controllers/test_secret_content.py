@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.serialization import pkcs12
 
-from certwright.kube.api.core import SECRETS, Secret, SecretMeta
+from certwright.kube.api.core import SECRETS
 from certwright.pki.certificates import read_certificate
 from certwright.pki.keys import load_private_key, public_key_der
 from certwright.resources.certificate import (
@@ -21,8 +21,7 @@ from certwright.resources.certificate import (
 )
 from certwright.resources.names import SECRET_FIELD_MANAGER
 from certwright.resources.references import SecretKeySelector
-from certwright.resources.table import CERTIFICATES
-from controllers.scene import Scene
+from controllers.scene import Scene, make_secret
 from support.real import require
 from support.world import condition_of, make_world
 
@@ -33,8 +32,7 @@ BOTH_FORMATS = (AdditionalOutputFormat(type="DER"), AdditionalOutputFormat(type=
 
 async def add_password(scene: Scene, password: str = PASSWORD) -> None:
     """The Secret that `REF` points to."""
-    meta = SecretMeta(name="password", namespace="default")
-    await scene.world.create(SECRETS, Secret(metadata=meta, data={"pw": password.encode()}))
+    await scene.world.create(SECRETS, make_secret("password", {"pw": password.encode()}))
 
 
 def run(*words: str, given: bytes = b"") -> str:
@@ -138,8 +136,7 @@ async def test_a_missing_password_is_said_once_and_the_certificate_issued_when_i
 
 
 async def test_an_empty_entry_of_the_password_secret_is_named(scene: Scene) -> None:
-    meta = SecretMeta(name="password", namespace="default")
-    await scene.world.create(SECRETS, Secret(metadata=meta, data={"other": b"x"}))
+    await scene.world.create(SECRETS, make_secret("password", {"other": b"x"}))
     keystores = Keystores(jks=JKSKeystore(create=True, password_secret_ref=REF))
     certificate = await scene.issue(keystores=keystores)
     issuing = condition_of(certificate, "Issuing")
@@ -155,9 +152,3 @@ async def test_with_owner_references_the_secret_goes_with_its_certificate() -> N
         assert [(o.kind, o.name, o.uid, o.controller, o.block_owner_deletion) for o in owners] == [
             ("Certificate", "web", certificate.metadata.uid, True, True)
         ]
-
-
-async def test_without_owner_references_the_secret_stays(scene: Scene) -> None:
-    await scene.issue()
-    await scene.world.delete(CERTIFICATES, "web")
-    assert (await scene.world.secret("web")).metadata.owner_references == ()

@@ -27,7 +27,7 @@ from certwright.resources.names import FAO_LABEL, SECRET_FIELD_MANAGER
 from certwright.resources.references import SecretKeySelector
 from certwright.resources.table import CERTIFICATES
 from controllers.crashes import Unreliable
-from controllers.scene import Scene, make_certificate
+from controllers.scene import Scene, make_certificate, make_secret
 from support.world import CONTROLLER, World, make_world
 
 REF = {"name": "password", "key": "pw"}
@@ -40,8 +40,7 @@ async def set_password(world: World, password: bytes) -> None:
     if secrets.items:
         await world.client.patch(SECRETS, "password", "default", {"data": {"pw": password}})
     else:
-        meta = SecretMeta(name="password", namespace="default")
-        await world.create(SECRETS, Secret(metadata=meta, data={"pw": password}))
+        await world.create(SECRETS, make_secret("password", {"pw": password}))
     await world.settle()
 
 

@@ -180,15 +180,6 @@ async def test_all_shards_killed_and_started_again_do_not_wait_out_their_leases(
     assert sorted(len(member.replica.shards) for member in members) == [1, 1]
 
 
-async def test_a_newcomer_is_given_a_shard_within_seconds(world: World) -> None:
-    member = sharded(world, "one", 2)
-    await world.advance(seconds(60))
-    assert member.replica.shards == {0, 1}
-    two = sharded(world, "two", 2)
-    await world.advance(seconds(5))
-    assert (len(member.replica.shards), len(two.replica.shards)) == (1, 1)
-
-
 async def test_a_shard_given_to_a_newcomer_is_taken_by_no_other(world: World) -> None:
     first, second = sharded(world, "one", 3), sharded(world, "two", 3)
     await world.advance(seconds(60))

@@ -136,7 +136,7 @@ async def test_a_newcomer_is_given_a_shard_by_the_one_that_has_most(world: World
     scene = Scene(world)
     await scene.add_ca()
     two = sharded(world, "two", 2)
-    await world.advance(seconds(40))
+    await world.advance(seconds(5))
     assert (len(member.replica.shards), len(two.replica.shards)) == (1, 1)
     await issue(scene, NAMES)
     await check_all_issued_once(world, NAMES)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import timedelta
 from typing import Any
@@ -11,8 +10,7 @@ import msgspec
 import pytest
 
 from certwright.controllers.acme.options import AcmeOptions
-from certwright.kube.api import errors
-from certwright.kube.api.core import SECRETS, Secret, SecretMeta
+from certwright.kube.api.core import SECRETS
 from certwright.kube.api.meta import ObjectMeta
 from certwright.kube.client.rest import Client
 from certwright.kube.client.transport import LocalTransport
@@ -29,10 +27,11 @@ from certwright.resources.request import (
     signer_of,
 )
 from certwright.resources.table import CERTIFICATE_SIGNING_REQUESTS, CLUSTER_ISSUERS, ISSUERS
-from controllers.external_issuer import admin_creates
-from controllers.scene import make_ca_issuer, make_cluster_issuer, make_issuer
+from controllers.crashes import Unreliable
+from controllers.external_issuer import admin_creates, grant, signer_rule
+from controllers.scene import make_ca_issuer, make_cluster_issuer, make_issuer, make_secret
 from issuers.authority import new_root
-from support.world import CONTROLLER, World, make_world
+from support.world import World, make_world
 
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -50,16 +49,11 @@ async def world() -> AsyncIterator[World]:
     """A world that signs, with a CA as Issuer and as ClusterIssuer."""
     async with make_world(enabled=BOTH) as made:
         for namespace in ("default", "kube-system"):
-            await add_secret(made, "ca", new_root("Root").secret(), namespace)
+            await made.create(SECRETS, make_secret("ca", new_root("Root").secret(), namespace))
         await made.create(ISSUERS, make_ca_issuer("ca", "ca"))
         spec = IssuerSpec(ca=CAIssuer(secret_name="ca"))
         await made.add(CLUSTER_ISSUERS, make_cluster_issuer("ca", spec))
         yield made
-
-
-async def add_secret(world: World, name: str, data: dict[str, bytes], namespace: str = "default") -> None:
-    meta = SecretMeta(name=name, namespace=namespace)
-    await world.create(SECRETS, Secret(metadata=meta, type="Opaque", data=data))
 
 
 async def ask(
@@ -180,7 +174,7 @@ async def test_a_request_waits_for_its_issuer(world: World) -> None:
     assert ("Warning", "IssuerNotFound", 1) in await event_counts(world)
     await world.add(ISSUERS, make_ca_issuer("late", "late"))
     assert ("Warning", "IssuerNotReady", 1) in await event_counts(world)
-    await add_secret(world, "late", new_root("Late").secret())
+    await world.create(SECRETS, make_secret("late", new_root("Late").secret()))
     await world.settle()
     assert read_certificate((await mine(world)).status.certificate).issuer_text == "CN=Late"
 
@@ -198,13 +192,8 @@ async def test_whoever_may_not_reference_a_namespaced_issuer_is_refused(world: W
 @pytest.mark.parametrize("name", ["ca", "*"])
 async def test_whoever_may_reference_a_namespaced_issuer_gets_a_certificate(name: str, world: World) -> None:
     path = "/apis/rbac.authorization.k8s.io/v1/namespaces/default"
-    rule = {
-        "verbs": ["reference"],
-        "apiGroups": ["cert-manager.io"],
-        "resources": ["signers"],
-        "resourceNames": [name],
-    }
-    await admin_creates(world, f"{path}/roles", metadata={"name": "use-ca"}, rules=[rule])
+    rules = [signer_rule("reference", name)]
+    await admin_creates(world, f"{path}/roles", metadata={"name": "use-ca"}, rules=rules)
     ref = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "use-ca"}
     jane = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "jane"}
     await admin_creates(
@@ -219,17 +208,9 @@ async def test_a_cluster_issuer_needs_no_reference(world: World) -> None:
 
 async def as_user(world: World, user: str, signer: str) -> CertificateSigningRequest:
     """Let somebody without any rights but to make requests ask."""
-    path = "/apis/rbac.authorization.k8s.io/v1"
-    rule = {
-        "verbs": ["create"],
-        "apiGroups": ["certificates.k8s.io"],
-        "resources": ["certificatesigningrequests"],
-    }
-    name = {"name": "ask"}
-    await admin_creates(world, f"{path}/clusterroles", metadata=name, rules=[rule])
-    ref = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", **name}
+    csrs = {"apiGroups": ["certificates.k8s.io"], "resources": ["certificatesigningrequests"]}
     subject = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}
-    await admin_creates(world, f"{path}/clusterrolebindings", metadata=name, roleRef=ref, subjects=[subject])
+    await grant(world, "ask", [{"verbs": ["create"], **csrs}], subject)
     requester = Identity(user, groups=("system:authenticated",))
     client = Client(LocalTransport(world.server.handle, requester), user_agent="test")
     await client.create(CERTIFICATE_SIGNING_REQUESTS, csr_for(signer))
@@ -287,7 +268,7 @@ async def test_a_deleted_ca_secret_is_waited_for(world: World) -> None:
     request = await ask(world)
     assert (request.status.certificate, failed(request)) == (b"", ("", ""))
     assert ("Warning", "IssuerNotReady", 1) in await event_counts(world)
-    await add_secret(world, "ca", new_root("New").secret(), "kube-system")
+    await world.create(SECRETS, make_secret("ca", new_root("New").secret(), "kube-system"))
     await world.settle()
     assert read_certificate((await mine(world)).status.certificate).issuer_text == "CN=New"
 
@@ -306,7 +287,7 @@ async def test_self_signed_takes_its_key_from_where_the_issuers_secrets_are(worl
     assert request.status.certificate == b""
     assert ("Warning", "SecretNotFound", 1) in await event_counts(world)
     assert "Referenced secret kube-system/key not found" in [e.message for e in await world.events()]
-    await add_secret(world, "key", {"tls.key": b"rubbish"}, "kube-system")
+    await world.create(SECRETS, make_secret("key", {"tls.key": b"rubbish"}, "kube-system"))
     await world.settle()
     assert ("Warning", "ErrorParsingKey", 1) in await event_counts(world)
     right = {"data": {"tls.key": msgspec.to_builtins(encode_private_key(key))}}
@@ -325,14 +306,14 @@ async def test_self_signed_without_the_name_of_its_key_fails(world: World) -> No
 async def test_self_signed_with_another_key_fails(world: World) -> None:
     await add_self_signed(world)
     other = encode_private_key(generate(KeyPlan.of("ECDSA")))
-    await add_secret(world, "key", {"tls.key": other}, "kube-system")
+    await world.create(SECRETS, make_secret("key", {"tls.key": other}, "kube-system"))
     assert failed(await ask(world, SELF_SIGNED, annotations={KEY_NAME: "key"}))[0] == "ErrorKeyMatch"
 
 
 async def test_self_signed_without_a_subject_comes_with_a_warning(world: World) -> None:
     await add_self_signed(world)
     key = generate(KeyPlan.of("ECDSA"))
-    await add_secret(world, "key", {"tls.key": encode_private_key(key)}, "kube-system")
+    await world.create(SECRETS, make_secret("key", {"tls.key": encode_private_key(key)}, "kube-system"))
     plan = CsrPlan(dns_names=("a.example.com",), usages=USAGES)
     request = await ask(world, SELF_SIGNED, plan=plan, key=key, annotations={KEY_NAME: "key"})
     assert request.status.certificate
@@ -343,7 +324,7 @@ async def test_self_signed_without_a_subject_comes_with_a_warning(world: World) 
 async def test_an_unreliable_api_server_delays_but_changes_nothing(seed: int, world: World) -> None:
     await ask(world, CA_ISSUER, approved=False)
     handler = world.recording.handler
-    world.recording.handler = unreliable(handler, random.Random(seed))
+    world.recording.handler = Unreliable(handler, seed).handle
     await decide(world, "Approved")
     await world.advance(timedelta(minutes=30))
     world.recording.handler = handler
@@ -351,25 +332,6 @@ async def test_an_unreliable_api_server_delays_but_changes_nothing(seed: int, wo
     assert first.status.certificate
     await world.start_controllers(enabled=BOTH)
     assert await mine(world) == first
-
-
-def unreliable(handler: Handler, dice: random.Random) -> Handler:
-    """Of the answers to the controllers every third is an error, or is lost after the deed."""
-
-    async def handle(request: Request) -> Response:
-        if request.user != CONTROLLER or "watch=true" in request.target:
-            return await handler(request)
-        number = dice.random()
-        if number < 0.1:
-            raise errors.Unreachable("lost on the way there")
-        if number < 0.2:
-            return Response(500, {}, b"no")
-        response = await handler(request)
-        if number < 0.3:
-            raise errors.Unreachable("lost on the way back")
-        return response
-
-    return handle
 
 
 async def test_a_request_that_is_deleted_while_it_waits_is_forgotten(world: World) -> None:

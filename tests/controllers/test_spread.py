@@ -9,20 +9,12 @@ import pytest
 from certwright.pki import chain
 from certwright.resources.certificate import Certificate, Renewal
 from certwright.resources.table import CERTIFICATES
-from controllers.scene import Scene, make_certificate
+from controllers.scene import Scene
 from support.world import START
 
 DAY, HOUR = timedelta(days=1), timedelta(hours=1)
 SPREAD = timedelta(hours=14, minutes=24)
 """Of certificates of 90 days."""
-
-
-async def issue_many(scene: Scene, count: int, **spec: str) -> list[Certificate]:
-    """Certificates `web-0` and so on, all issued in this moment."""
-    for number in range(count):
-        await scene.world.create(CERTIFICATES, make_certificate(f"web-{number}", "ca", **spec))
-    await scene.world.settle()
-    return [await scene.world.certificate(f"web-{number}") for number in range(count)]
 
 
 def renewal_times(certificates: list[Certificate]) -> list[datetime]:
@@ -32,7 +24,7 @@ def renewal_times(certificates: list[Certificate]) -> list[datetime]:
 
 
 async def test_what_was_issued_in_one_minute_is_renewed_over_hours(scene: Scene) -> None:
-    moments = renewal_times(await issue_many(scene, 40))
+    moments = renewal_times(await scene.issue_many(40))
     first = START + 60 * DAY
     assert len(moments) == 40
     assert first <= moments[0] < moments[-1] <= first + SPREAD
@@ -42,7 +34,7 @@ async def test_what_was_issued_in_one_minute_is_renewed_over_hours(scene: Scene)
 
 
 async def test_short_lives_are_spread_over_less(scene: Scene) -> None:
-    moments = renewal_times(await issue_many(scene, 20, duration="1h"))
+    moments = renewal_times(await scene.issue_many(20, duration="1h"))
     first = START + timedelta(minutes=40)
     assert first <= moments[0] < moments[-1] <= first + timedelta(seconds=24)
 
@@ -110,7 +102,7 @@ async def test_with_the_policy_disabled_time_alone_renews_nothing(scene: Scene) 
 async def test_what_fell_due_meanwhile_is_renewed_at_once_and_each_once(
     scene: Scene, *, restarted: bool
 ) -> None:
-    await issue_many(scene, 12)
+    await scene.issue_many(12)
     await scene.issue("year", duration="8760h")
     scene.world.recording.writes.clear()
     if restarted:

@@ -23,7 +23,6 @@ from certwright.controllers.cache.transforms import (
 from certwright.controllers.certificates.parsed import Facts, KeyFacts
 from certwright.kube.api.core import SECRETS, Secret
 from certwright.kube.api.meta import ObjectKey
-from certwright.kube.util.http_messages import Request, Response
 from certwright.pki import pem
 from certwright.pki.csr import read_csr
 from certwright.resources import names
@@ -32,6 +31,7 @@ from certwright.resources.certificate import (
     PrivateKeySpec,
 )
 from certwright.resources.table import CERTIFICATE_REQUESTS
+from controllers.crashes import LiveReads
 from controllers.scene import Scene
 
 KEYS = [
@@ -40,22 +40,6 @@ KEYS = [
     PrivateKeySpec(algorithm="Ed25519"),
 ]
 A_WHILE = timedelta(days=70)
-
-
-class Asked:
-    """Counts the live reads of single objects."""
-
-    def __init__(self, scene: Scene) -> None:
-        self.paths: list[str] = []
-        self._handler = scene.world.recording.handler
-        scene.world.recording.handler = self._handle
-
-    async def _handle(self, request: Request) -> Response:
-        path = request.target.partition("?")[0]
-        user = request.user.name if request.user else ""
-        if request.method == "GET" and user.startswith("system:") and path.count("/") > 5:
-            self.paths.append(path)
-        return await self._handler(request)
 
 
 async def stored(scene: Scene, name: str = "web") -> Secret:
@@ -210,7 +194,7 @@ async def test_the_key_of_a_certificate_at_rest_is_not_held_and_the_api_server_h
 
 async def test_who_needs_the_key_asks_once(scene: Scene) -> None:
     await scene.issue()
-    asked = Asked(scene)
+    asked = LiveReads(scene.world)
     secrets = scene.world.manager.wiring.caches.secrets
     copies = [await secrets.get(ObjectKey("default", "web")) for _ in range(3)]
     assert copies == [await stored(scene)] * 3
@@ -219,7 +203,7 @@ async def test_who_needs_the_key_asks_once(scene: Scene) -> None:
 
 async def test_nothing_is_asked_for_at_a_renewal_nor_after_it(scene: Scene) -> None:
     before = await scene.issue()
-    asked = Asked(scene)
+    asked = LiveReads(scene.world)
     await scene.world.advance(A_WHILE)
     after = await scene.world.certificate("web")
     assert after.status.revision == (before.status.revision or 0) + 1
@@ -231,7 +215,7 @@ async def test_a_key_that_is_to_be_kept_is_asked_for(scene: Scene) -> None:
     key = PrivateKeySpec(algorithm="ECDSA", rotation_policy="Never")
     await scene.issue(private_key=key)
     before = await stored(scene)
-    asked = Asked(scene)
+    asked = LiveReads(scene.world)
     await scene.world.advance(A_WHILE)
     after = await stored(scene)
     assert after.data[names.TLS_PRIVATE_KEY_KEY] == before.data[names.TLS_PRIVATE_KEY_KEY]
@@ -250,7 +234,7 @@ async def test_a_label_is_added_to_a_secret_whose_key_is_not_held(scene: Scene) 
 
 
 async def test_a_form_that_was_wanted_from_the_beginning_costs_no_question(scene: Scene) -> None:
-    asked = Asked(scene)
+    asked = LiveReads(scene.world)
     await scene.issue(additional_output_formats=(AdditionalOutputFormat(type="DER"),))
     await scene.world.advance(A_WHILE)
     assert asked.paths == []
@@ -259,7 +243,7 @@ async def test_a_form_that_was_wanted_from_the_beginning_costs_no_question(scene
 async def test_the_pair_of_a_ca_issuer_is_held_whole(scene: Scene) -> None:
     await scene.issue()
     assert is_complete(await cached_secret(scene, "ca"))
-    asked = Asked(scene)
+    asked = LiveReads(scene.world)
     await scene.issue("other")
     assert asked.paths == []
 
@@ -276,7 +260,7 @@ async def test_the_request_of_a_revision_that_is_issued_again_is_asked_for(scene
     await scene.issue()
     (request,) = await scene.requests()
     caches = scene.world.manager.wiring.caches
-    asked = Asked(scene)
+    asked = LiveReads(scene.world)
     certificate = await scene.world.certificate("web")
     status = msgspec.structs.replace(certificate.status, revision=0)
     await caches.complete_requests(msgspec.structs.replace(certificate, status=status))

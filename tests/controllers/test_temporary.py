@@ -15,7 +15,6 @@ from certwright.pki.signing import is_temporary
 from certwright.resources.certificate import Certificate, Keystores, PKCS12Keystore
 from certwright.resources.names import ISSUE_TEMPORARY_CERTIFICATE
 from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES, ISSUERS
-from controllers.crashes import Guillotine
 from controllers.scene import Scene, make_certificate, make_issuer
 
 pytestmark = pytest.mark.every(3)
@@ -102,24 +101,3 @@ async def test_a_temporary_certificate_is_never_taken_for_the_real_one(scene: Sc
     await scene.world.advance(timedelta(hours=1))
     assert await scene.world.is_ready("web")
     assert len(read_chain((await scene.world.secret("web")).data["tls.crt"])) == 1
-
-
-@pytest.mark.every(3)
-@pytest.mark.parametrize("writes", range(1, 9))
-async def test_a_crash_after_any_write_changes_nothing_in_the_end(scene: Scene, writes: int) -> None:
-    recording = scene.world.recording
-    handler = recording.handler
-    recording.handler = Guillotine(handler, writes).handle
-    keystores = Keystores(pkcs12=PKCS12Keystore(create=True, password="changeit"))
-    await scene.world.add(CERTIFICATES, asking(issuer="ca", keystores=keystores))
-    await scene.world.stop_controllers()
-    recording.handler = handler
-    await scene.world.start_controllers()
-    certificate = await scene.world.certificate("web")
-    assert await scene.world.is_ready("web")
-    assert certificate.status.revision == 1
-    assert [r.metadata.name for r in await scene.requests()] == ["web-1"]
-    assert await scene.next_keys() == []
-    secret = await scene.world.secret("web")
-    assert secret.data["tls.crt"] == (await scene.requests())[0].status.certificate
-    assert "keystore.p12" in secret.data

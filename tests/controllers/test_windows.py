@@ -6,8 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 from certwright.kube.api import conditions
 from certwright.resources.certificate import Renewal, RenewalWindow
-from certwright.resources.table import CERTIFICATES
-from controllers.scene import Scene, make_certificate
+from controllers.scene import Scene
 from support.world import START
 
 DAY, HOUR = timedelta(days=1), timedelta(hours=1)
@@ -44,10 +43,7 @@ async def test_a_renewal_waits_for_the_window(scene: Scene) -> None:
 
 
 async def test_those_that_wait_for_the_same_window_are_spread_inside_it(scene: Scene) -> None:
-    for number in range(30):
-        made = make_certificate(f"web-{number}", "ca", renewal=windows(("0 2 * * 6", "20m")))
-        await scene.world.create(CERTIFICATES, made)
-    await scene.world.settle()
+    await scene.issue_many(30, renewal=windows(("0 2 * * 6", "20m")))
     opening = datetime(2026, 3, 7, 2, tzinfo=UTC)
     moments = [await moment_of(scene, f"web-{number}") for number in range(30)]
     assert all(timedelta(0) <= moment - opening < timedelta(minutes=20) for moment in moments)
@@ -56,10 +52,7 @@ async def test_those_that_wait_for_the_same_window_are_spread_inside_it(scene: S
 
 async def test_a_moment_inside_a_window_stays_inside_it(scene: Scene) -> None:
     # Open on day 60 from 23:50 to 00:10, and then not for a week: the spread must not run out of it.
-    for number in range(20):
-        made = make_certificate(f"web-{number}", "ca", renewal=windows(("50 23 * * 0", "20m")))
-        await scene.world.create(CERTIFICATES, made)
-    await scene.world.settle()
+    await scene.issue_many(20, renewal=windows(("50 23 * * 0", "20m")))
     end = datetime(2026, 3, 2, 0, 10, tzinfo=UTC)
     moments = [await moment_of(scene, f"web-{number}") for number in range(20)]
     assert all(START + 60 * DAY <= moment < end for moment in moments)

@@ -155,21 +155,23 @@ def test_byte_order_marks_and_windows_line_ends_are_accepted() -> None:
     assert len(_documents(f"{HEAD}---\n{HEAD}".replace("\n", "\r\n"))) == 2
 
 
-def test_a_duplicate_key_is_refused_with_its_place() -> None:
-    error = _error(f"{HEAD}a: 1\nb:\n  c: 1\n  c: 2\n")
-    assert (error.line, error.column) == (6, 3)
-    assert error.message == 'duplicate key "c"; keep one of them'
-
-
-def test_a_duplicate_key_in_json_is_refused_with_its_place() -> None:
-    error = _error('{"apiVersion": "v1",\n "kind": "T",\n "kind": "U"}')
-    assert (error.line, error.column) == (3, 2)
-    assert 'duplicate key "kind"' in error.message
-
-
-def test_a_tab_is_named() -> None:
-    error = _error(f"{HEAD}a:\n\tb: 1\n")
-    assert (error.line, error.message) == (4, "a tab cannot indent YAML; use spaces")
+@pytest.mark.parametrize(
+    ("text", "line", "column", "words"),
+    [
+        (f"{HEAD}a: 1\nb:\n  c: 1\n  c: 2\n", 6, 3, 'duplicate key "c"; keep one of them'),
+        ('{"apiVersion": "v1",\n "kind": "T",\n "kind": "U"}', 3, 2, 'duplicate key "kind"'),
+        (f"{HEAD}a:\n\tb: 1\n", 4, None, "a tab cannot indent YAML; use spaces"),
+        (f"{HEAD}a: é\nb: x\x07y\n", 4, None, "character"),
+        ('{"apiVersion": "v1",\n "kind": "T"', 2, None, "neither JSON"),
+    ],
+    ids=["a key twice", "a key twice in JSON", "a tab", "a control character", "broken JSON"],
+)
+def test_what_cannot_be_read_is_refused_with_its_place(
+    text: str, line: int, column: int | None, words: str
+) -> None:
+    error = _error(text)
+    assert (error.line, column or error.column) == (line, error.column)
+    assert words in error.message
 
 
 def test_invalid_utf8_is_one_broken_document() -> None:
@@ -178,12 +180,6 @@ def test_invalid_utf8_is_one_broken_document() -> None:
     assert (broken.line, broken.column) == (1, 4)
     assert "UTF-8" in broken.message
     assert isinstance(good, Document)
-
-
-def test_a_control_character_is_refused_with_its_place() -> None:
-    error = _error(f"{HEAD}a: é\nb: x\x07y\n")
-    assert error.line == 4
-    assert "character" in error.message
 
 
 @pytest.mark.parametrize("opening", ["[", "{a: ", "- ", '{"a":', "[[["])
@@ -271,12 +267,6 @@ def test_json_files_are_read_with_tabs_and_surrogates_and_several_objects() -> N
     assert first.content["v"] == "\U0001f600"
     assert type(first.content["m"]) is int
     assert (first.line, second.line) == (1, 5)
-
-
-def test_broken_json_names_the_place() -> None:
-    error = _error('{"apiVersion": "v1",\n "kind": "T"')
-    assert error.line == 2
-    assert "neither JSON" in error.message
 
 
 def test_flow_yaml_that_begins_like_json_is_read() -> None:

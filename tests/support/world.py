@@ -218,6 +218,15 @@ class World:
         """Whether the Certificate's condition Ready is True."""
         return conditions.is_true((await self.certificate(name, namespace)).status.conditions, "Ready")
 
+    async def renew(self, name: str = "web") -> None:
+        """Mark the Certificate as `certwright renew` does, and settle."""
+        issuing = Condition(
+            "Issuing", "True", "ManuallyTriggered", "Certificate re-issuance manually triggered"
+        )
+        current, now = (await self.certificate(name)).status.conditions, self.clock.now()
+        status = {"status": {"conditions": conditions.with_condition(current, issuing, now)}}
+        await self.patch(CERTIFICATES, name, status, subresource="status")
+
     async def condition(self, name: str, kind: str) -> Condition:
         """The condition of the Certificate, which has it."""
         return condition_of(await self.certificate(name), kind)

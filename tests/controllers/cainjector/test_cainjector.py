@@ -18,14 +18,14 @@ from certwright.controllers.cainjector.targets import (
     Target,
     untyped,
 )
-from certwright.kube.api.core import SECRETS, Secret, SecretMeta
+from certwright.kube.api.core import SECRETS
 from certwright.kube.api.errors import Forbidden
 from certwright.kube.api.kinds import Kind
 from certwright.kube.apiserver.representations.responses import failure
 from certwright.kube.util.http_messages import Request, Response
 from certwright.pki.certificates import read_chain
 from certwright.resources.table import CERTIFICATES, ISSUERS
-from controllers.scene import Scene, make_ca_issuer, make_certificate
+from controllers.scene import Scene, make_ca_issuer, make_certificate, make_secret
 from issuers.authority import new_root
 from support.world import START, make_world
 
@@ -149,10 +149,7 @@ async def test_a_certificate_that_comes_later_is_waited_for(scene: Injection) ->
 
 
 async def test_a_secret_must_allow_it(scene: Injection) -> None:
-    secret = Secret(
-        metadata=SecretMeta(name="direct", namespace="default"), data={"ca.crt": await scene.ca()}
-    )
-    await scene.world.create(SECRETS, secret)
+    await scene.world.create(SECRETS, make_secret("direct", {"ca.crt": await scene.ca()}))
     await scene.add(VALIDATING_WEBHOOKS, {FROM_SECRET: "default/direct", FROM: "default/none"})
     assert await scene.failures() == [
         f"{FROM_SECRET}: Secret default/direct does not allow it; annotate it with "
@@ -188,8 +185,7 @@ async def test_what_is_wrong_is_one_event(
 
 async def test_a_source_that_must_not_be_read_is_tried_again(scene: Injection) -> None:
     allowed = {"cert-manager.io/allow-direct-injection": "true"}
-    meta = SecretMeta(name="far", namespace="default", annotations=allowed)
-    await scene.world.create(SECRETS, Secret(metadata=meta, data={"ca.crt": await scene.ca()}))
+    await scene.world.create(SECRETS, make_secret("far", {"ca.crt": await scene.ca()}, annotations=allowed))
     answer = scene.world.recording.handler
 
     async def refuse(request: Request) -> Response:

@@ -15,7 +15,7 @@ from certwright.resources.references import IssuerReference
 from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES, ISSUER_SETS, ISSUERS, ORDERS
 from controllers.acme.fake_world import FakeWorld
 from controllers.acme.test_provenance import ISSUER, Tenant, _json, owner_of
-from controllers.external_issuer import admin_creates
+from controllers.external_issuer import grant, signer_rule
 from controllers.scene import Scene, make_issuer
 from controllers.sets.test_acme_members import issue, ordered, second_of, set_world
 from controllers.sets.test_members import SET, make_set, signer_of
@@ -53,21 +53,13 @@ async def approve(world: World, user: Identity) -> None:
 
 async def let_approve(world: World, *signers: str) -> None:
     """Grant the approver the verb on these signers, and the status of requests."""
-    path = "/apis/rbac.authorization.k8s.io/v1"
-    rules = [
-        {
-            "verbs": ["approve"],
-            "apiGroups": ["cert-manager.io"],
-            "resources": ["signers"],
-            "resourceNames": list(signers),
-        },
-        {"verbs": ["patch"], "apiGroups": ["cert-manager.io"], "resources": ["certificaterequests/status"]},
-    ]
-    name = {"name": "approver"}
-    await admin_creates(world, f"{path}/clusterroles", metadata=name, rules=rules)
-    ref = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", **name}
+    status = {
+        "verbs": ["patch"],
+        "apiGroups": ["cert-manager.io"],
+        "resources": ["certificaterequests/status"],
+    }
     subject = {"kind": "User", "name": "approver", "apiGroup": "rbac.authorization.k8s.io"}
-    await admin_creates(world, f"{path}/clusterrolebindings", metadata=name, roleRef=ref, subjects=[subject])
+    await grant(world, "approver", [signer_rule("approve", *signers), status], subject)
 
 
 async def test_the_right_to_approve_for_the_members_is_none_for_the_set(by_hand: World) -> None:

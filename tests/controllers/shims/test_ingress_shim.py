@@ -207,17 +207,6 @@ def test_values_in_an_annotation_count_for_the_size_of_an_ingress() -> None:
     assert size_of(Ingress(metadata=ObjectMeta(name="web", annotations=annotations))) == 1000
 
 
-async def test_a_misspelt_issuer_annotation_is_an_event(scene: ShimScene) -> None:
-    await scene.ingress(TLS, isuer="ca")
-    assert await scene.events_of("Ingress") == [
-        (
-            "BadConfig",
-            "metadata.annotations: cert-manager.io/isuer is not an annotation of cert-manager; did you mean "
-            "cert-manager.io/issuer?",
-        )
-    ]
-
-
 @pytest.mark.parametrize(
     "key",
     ["cert-manger.io/issuer", "certmanager.io/issuer", "certmanager.k8s.io/issuer", "Cert-Manager.io/issuer"],
