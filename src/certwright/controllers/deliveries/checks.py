@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import datetime
 from hashlib import sha256
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -122,18 +122,23 @@ async def deployed(
     return Condition(type=DEPLOYED, status="False", reason=problems[0].reason, message=message)
 
 
+class _Problem(NamedTuple):
+    reason: str
+    message: str
+
+
 async def _problem(
     served: ServedAt,
     delivery: Delivery,
     certificate: CertificateFacts,
     options: DeliveryOptions,
     probe: Probe,
-) -> Refused | None:
+) -> _Problem | None:
     """Why the address does not count as served; None: it serves the certificate."""
     where = served.address
     address = parse_address(where)
     if address is None or not options.may_check(*address):
-        return Refused(
+        return _Problem(
             NOT_ALLOWED,
             f"{where} is not an address that the operator allows; have certwright started with "
             f"{CHECK_FLAG} {where} (`deployedCheckAllow` in its configuration)",
@@ -144,7 +149,7 @@ async def _problem(
             TlsAddress(host=host, port=port, server_name=served.server_name, protocol=served.protocol)
         )
     except ScanFailed as error:
-        return Refused(UNREACHABLE, str(error))
+        return _Problem(UNREACHABLE, str(error))
     if der == certificate.der:
         return None
     previous, current = delivery.status.previous, delivery.status.current
@@ -152,5 +157,5 @@ async def _problem(
     if current is not None and current.time is not None:
         since = f" since {current.time:%Y-%m-%d %H:%M:%S} UTC"
     if previous is not None and previous.fingerprint == sha256(der).hexdigest():
-        return Refused(OLD_SERVED, f"{where} still serves the old certificate{since}")
-    return Refused(OTHER_SERVED, f"{where} serves another certificate{since}")
+        return _Problem(OLD_SERVED, f"{where} still serves the old certificate{since}")
+    return _Problem(OTHER_SERVED, f"{where} serves another certificate{since}")
