@@ -90,7 +90,7 @@ def _paths(*urls: str) -> Json:
 
 
 def _cluster_role(name: str, rules: list[Json], **labels: str) -> Default:
-    """`labels` name the roles into which this one is aggregated."""
+    """A ClusterRole; `labels` name the roles into which it is aggregated."""
     aggregate_labels = {f"{_AGGREGATE}{part.replace('_', '-')}": value for part, value in labels.items()}
     return Default("clusterroles", _object("ClusterRole", name, aggregate_labels, rules=rules))
 
@@ -378,7 +378,7 @@ def _leader_election() -> list[Default]:
 
 
 async def ensure_rbac(client: OwnClient) -> None:
-    """Create what is missing. Raises `ApiError` when that is refused."""
+    """Create missing roles and bindings. Raises `ApiError` when the server refuses one."""
 
     async def ensure(default: Default) -> None:
         namespace = default.obj["metadata"].get("namespace")

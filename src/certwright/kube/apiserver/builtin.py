@@ -45,8 +45,8 @@ _POD_FIELDS = (
 def make_registry(clock: Clock, extensions: Extensions = MappingProxyType({})) -> Registry:
     """A registry of the built-in kinds that accepts CustomResourceDefinitions.
 
-    The kind CustomResourceDefinition sets its status (names accepted, established) when it is written, from
-    the content of the registry at that time.
+    A written CustomResourceDefinition gets its status (names accepted, established) from the content of the
+    registry at that time.
     """
     registry = Registry(partial(definitions.make_definitions, extensions=extensions))
     registry.set_builtin(

@@ -81,9 +81,9 @@ def check_first(call: Call) -> None:
 
 
 async def unfit(call: Call, response: Response) -> Response | None:
-    """The refusal of an answer that does not exist in the negotiated form; None where it does.
+    """The refusal of an answer that lacks the negotiated form; None if it has the form.
 
-    As in Kubernetes it comes after the work. An event that cannot be shown ends the stream without an error.
+    As in Kubernetes, the refusal follows the work. Such an event ends the stream without an error.
     """
     if response.status >= 300 or response.body.startswith(b'{"kind":"Status"'):
         return None

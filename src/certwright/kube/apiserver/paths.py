@@ -194,7 +194,7 @@ class Health:
                 return ""
 
     async def _problem_of(self, work: Awaitable[object]) -> str:
-        """Why the store cannot do it; empty when it can."""
+        """Why the store cannot perform the check; empty if it can."""
         try:
             async with asyncio.timeout(self._budget_s):
                 await work

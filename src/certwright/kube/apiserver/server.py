@@ -185,7 +185,7 @@ class ApiServer:
         for observer in (self._served, self._rbac, self._webhooks, self._policies, self._aggregated):
             await self._backend.replay(observer)
         for crd in crds:
-            change = partial(_brought_into_line, desired=crd)
+            change = partial(_with_spec_of, desired=crd)
             await ensure_object(self._client, _CRDS_PATH, crd, change, agent="certwright")
         for name in BOOTSTRAP:
             namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
@@ -385,10 +385,10 @@ class ApiServer:
         self._metrics.add(source)
 
 
-def _brought_into_line(stored: Json, desired: Json) -> Json | None:
-    """`stored` with the spec of `desired`, and its labels and annotations merged into those of others.
+def _with_spec_of(stored: Json, desired: Json) -> Json | None:
+    """`stored` with the spec of `desired`, and its labels and annotations added.
 
-    None if nothing changes: to write it nevertheless would cost a validation of the whole schema.
+    None if nothing changes: a needless write would cost a validation of the whole schema.
     """
     meta = dict(stored["metadata"])
     for name in ("labels", "annotations"):

@@ -1,4 +1,5 @@
-"""ValidatingAdmissionPolicies: which of them match a request, with which parameters, and what follows.
+"""ValidatingAdmissionPolicies: which policies match a request, with which parameters, and the actions that
+follow.
 
 Without a binding this costs one comparison per write. Policies and bindings are exempt: otherwise a broken
 policy could not be deleted.
@@ -282,7 +283,7 @@ class Policies:
             return evaluator.evaluate(data, meter)
 
     def _react(self, enforced: _Enforced, subject: _Subject, violation: Violation) -> list[ApiError]:
-        """Warn and log; the refusal, if it is one."""
+        """Warn and log; returns the refusal, if any."""
         if violation.is_fault:
             return [_refusal(enforced, subject, violation)]
         policy, binding = enforced.evaluator.policy.name, enforced.binding.name

@@ -107,8 +107,7 @@ def attributes(
 
 
 def part_kind(call: Call, obj: Json | None) -> Json | None:
-    """The kind of an object that is written to a subresource with a kind of its own; None: it is of the
-    resource's kind."""
+    """The kind of the object of a subresource, if it has a kind of its own; None: the resource's kind."""
     part = call.definition.subresource(call.route.subresource)
     if part is None or part.kind is None or obj is None or obj.get("kind") != part.kind[2]:
         return None

@@ -277,7 +277,7 @@ class Webhooks:
 
 
 def apply_patch(hook: Hook, seen: Json, operations: list[Any]) -> Json | None:
-    """The object that the webhook has seen, after its patch; None where that changes nothing. Raises
+    """The object that the webhook received, after the webhook's patch; None without a change. Raises
     `ApiError`."""
     try:
         # A separate document: patching changes its input, and may fail half-way.

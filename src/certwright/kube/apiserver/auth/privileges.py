@@ -213,7 +213,7 @@ def missing(requested: Iterable[Rule], granted: Sequence[Rule]) -> list[Rule]:
 
 
 def _pieces(rule: Rule) -> list[Rule]:
-    """The rule in its smallest pieces, each of which one rule covers completely or not at all."""
+    """The smallest pieces of the rule, each of which another rule covers completely or not at all."""
     pieces = [
         Rule((verb,), (group,), (resource,), (name,) if name else ())
         for group in rule.api_groups

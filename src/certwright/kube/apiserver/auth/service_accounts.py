@@ -178,9 +178,9 @@ class ServiceAccounts:
             self._changes += 1
 
     async def __call__(self, request: Request) -> Identity | None:
-        """The ServiceAccount whose token `request` carries, if this server is in its audience.
+        """The ServiceAccount of the request's token, if this server is in the token's audience.
 
-        None: it carries no token. Raises `Unauthorized` for one that is not (or no longer) valid.
+        None without a token. Raises `Unauthorized` for an invalid or revoked token.
         """
         token = bearer_token(request)
         if not token:

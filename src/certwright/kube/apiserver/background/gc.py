@@ -1,11 +1,11 @@
 """Garbage collector: deletes objects whose owners are gone, in the background.
 
-An index from the owner's uid to its dependents makes a deletion cost as much as there are dependents. It is
-built at the start from all objects' metadata, a page at a time. A finalizer keeps an owner that is deleted in
-the foreground, or that is to leave orphans, until that is done.
+An index from the owner's uid to its dependents limits the cost of a deletion to the number of dependents. The
+index is built at the start from all objects' metadata, a page at a time. A finalizer keeps an owner during a
+foreground deletion, or until its dependents are orphaned.
 
-The collector deletes and changes objects by requests of its own ServiceAccount, as kube-controller-manager's
-does, so that admission webhooks see a user that they know.
+The collector deletes and changes objects by requests of its own ServiceAccount, as kube-controller-manager
+does, so that admission webhooks see a known user.
 
 Source: Kubernetes documentation, "Garbage Collection", owners and dependents; "Owners and Dependents" (an
 owner reference across namespaces is none; reason `OwnerRefInvalidNamespace`).
@@ -127,8 +127,8 @@ class GarbageCollector:
             self._worker.add(_DeletedOwner(uid))
 
     def _is_at_hand(self, owner: Owner, namespace: str) -> bool:
-        """Whether the owner is still at hand, so that no lookup is needed: the observers have not yet been
-        notified of its deletion, if there is one."""
+        """Whether the owner exists as far as known, so that no lookup is needed: the observers have not been
+        notified of a deletion."""
         place = self._key_of(owner, namespace) if namespace else None
         return place is not None and self._recent.get(owner.uid) == place
 
@@ -195,7 +195,7 @@ class GarbageCollector:
         return Key(definition.bucket, namespace if definition.namespaced else "", owner.name)
 
     async def _delete_dependent(self, key: Key, uid: str, policy: str = "") -> None:
-        """Delete a dependent, or only its references to missing owners while it has a living one."""
+        """Delete a dependent; if it has a living owner, only its references to missing owners."""
         for _ in range(_ATTEMPTS):
             row = await self._backend.readable(key)
             definition, own = self._backend.registry.by_bucket(key.bucket), _owner_of(row, uid)
@@ -226,7 +226,7 @@ class GarbageCollector:
             return
 
     async def _missing(self, owners: Iterable[Owner], namespace: str) -> list[str]:
-        """The uids of those that do not exist."""
+        """The uids of owners that do not exist."""
         uids = []
         for number, owner in enumerate(owners, 1):
             if not await self._exists(owner, namespace):
@@ -264,7 +264,7 @@ class GarbageCollector:
     # --- waiting owners -----------------------------------------------------------------------------------
 
     async def _finish(self, dying: _Dying) -> None:
-        """Continue with an owner that one of our finalizers keeps."""
+        """Continue the deletion of an owner that one of our finalizers keeps."""
         row = await self._backend.readable(dying.key)
         meta = objects.to_metadata(row) if row is not None else {}
         finalizers = meta.get("finalizers", ()) if "deletionTimestamp" in meta else ()
@@ -315,7 +315,7 @@ class GarbageCollector:
 
 
 def _owner_of(row: Row | None, uid: str) -> Owner | None:
-    """The reference to the owner with that uid, if the object has one."""
+    """The object's reference to the owner with that uid, if any."""
     owners = objects.owners_of(row.meta) if row is not None else ()
     return next((owner for owner in owners if owner.uid == uid), None)
 

@@ -134,7 +134,7 @@ class Selectors:
             yield from self._by_label.get((key, None), ())
 
     def match(self, labels: Mapping[str, str]) -> bool:
-        """Whether one matches."""
+        """Whether any selector matches."""
         return any(labels_match(selector, labels) for selector in self.near(labels))
 
 
@@ -283,7 +283,7 @@ class NamespaceContents:
         await self._write(method, target, {"metadata": metadata, "data": data})
 
     def _with_own(self, stored: Json) -> Json:
-        """The stored settings with this server's own: its CAs are added to those that have not expired."""
+        """The stored settings, with this server's CAs added to those that have not expired."""
         now, data = self._backend.clock.now(), dict(self._trust)
         for name in (name for name in data if name.endswith("ca-file")):
             own, others = _certificates(data[name]), _certificates(stored.get(name, ""))

@@ -189,7 +189,7 @@ class Termination:
         return remaining
 
     async def _report(self, definition: ResourceDefinition, key: Key, remaining: RemainingContents) -> None:
-        """Report in the namespace's status what keeps it."""
+        """Report in the namespace's status why it still exists."""
         row = await self._backend.store.latest(key)
         if row is None:
             return

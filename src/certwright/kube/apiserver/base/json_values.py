@@ -103,8 +103,8 @@ def mismatch(error: msgspec.ValidationError, path: str = "") -> str:
 
 
 class NotOfKind(BadRequest):
-    """A part of an object has another type than its kind says. The message is in Kubernetes' words; `detail`
-    is the reason alone, for errors that quote it."""
+    """A part of an object has another type than its kind defines. The message is in Kubernetes' words;
+    `detail` is the reason alone, for errors that quote it."""
 
     def __init__(self, kind: str, version: str, detail: str, *, expected: str = "") -> None:
         super().__init__(f'{kind} in version "{version}" cannot be handled as a {expected or kind}: {detail}')

@@ -117,7 +117,7 @@ def _without_nulls(value: Any) -> Any:
 
 @remembering(most=1024, longest=35)
 def _is_time(text: str) -> bool:
-    """Whether it is a time in RFC 3339 with its time zone."""
+    """Whether the text is a time in RFC 3339 with a time zone."""
     match = _TIME.fullmatch(text)
     if match is None:
         return False

@@ -1,7 +1,7 @@
 """String formats that Kubernetes checks in the schema of a CustomResourceDefinition.
 
-Other formats are ignored, as Kubernetes ignores those it does not know. The table is that of strfmt; what its
-functions accept was recorded with the real package in `tests/kube/apiserver/data/formats.json`.
+Unknown formats are ignored, as in Kubernetes. The table is strfmt's; the values that its functions accept
+were recorded with the real package in `tests/kube/apiserver/data/formats.json`.
 
 Source: kube-openapi `pkg/validation/strfmt` and `pkg/internal/third_party/govalidator`; Go `net/url`,
 `net/mail`, `net`.

@@ -44,7 +44,7 @@ _ANY_ITEMS = "format"  # its list of arguments may contain any types
 
 
 def literal_problems(tree: ast.Tree) -> list[tuple[int, str]]:
-    """An error: its offset in the text, and its message."""
+    """The invalid literals, each with its offset in the text and a message."""
     parts = list(ast.parts(tree.root))
     errors: list[tuple[Any, str]] = [
         (part.call.args[0], f"invalid {function} argument")

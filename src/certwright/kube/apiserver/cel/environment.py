@@ -199,10 +199,10 @@ def new_pool() -> Any:
 
 @cache
 def _carriers_file() -> Any:
-    """The types that CEL does not have, as messages.
+    """The types that CEL lacks, as messages.
 
-    During a check each is a separate type. At run time all are one message, which names its type: there the
-    library distinguishes overloads by kind only, and all messages are of one kind.
+    In a check, each is a type of its own. At run time all are one message with the name of its type, because
+    the library distinguishes overloads by kind only, and all messages are of one kind.
     """
     file = descriptor_pb2.FileDescriptorProto(name="kubernetes.proto", package=PACKAGE, syntax="proto3")
     for name in CARRIERS:
@@ -401,7 +401,7 @@ def duration(length: timedelta) -> Any:
 
 
 def reusable(value: Any) -> Any:
-    """The value of one expression, as the value of a variable of another."""
+    """The value of one expression, converted to the value of another expression's variable."""
     if isinstance(value, list):
         return [reusable(item) for item in value]
     if isinstance(value, dict):

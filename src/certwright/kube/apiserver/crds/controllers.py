@@ -51,7 +51,7 @@ class DefinitionControllers:
             self._released.add(now[0])
 
     def removed(self, _definition: ResourceDefinition, row: Row) -> None:
-        """Release its names: other definitions of its group may wait for them."""
+        """Release the names of a removed definition: other definitions of its group may wait for them."""
         group, _ = self._names.pop(row.key.name, ("", None))
         if any(other == group for other, _ in self._names.values()):
             self._released.add(group)

@@ -85,7 +85,7 @@ _ROOT_KEYWORDS = frozenset(
 
 
 def _unsupported(schema: Schema) -> str:
-    """Why a schema has no structural form; empty where it has one."""
+    """Why a schema has no structural form; empty if it has."""
     for word in (*_UNSUPPORTED, "$schema"):
         if schema.get(word):
             return f"OpenAPIV3Schema '{'schema' if word == '$schema' else word}' is not supported"
@@ -97,8 +97,7 @@ def _unsupported(schema: Schema) -> str:
 
 
 def subschemas(schema: Schema) -> Iterator[tuple[str, Schema]]:
-    """The schemas directly below one, each with its path from there, in the order in which Kubernetes checks
-    keywords."""
+    """The child schemas, each with its relative path, in the order in which Kubernetes checks keywords."""
     if isinstance(extra := schema.get("additionalProperties"), Mapping):
         yield "additionalProperties", extra
     for key, prop in (schema.get("properties") or {}).items():

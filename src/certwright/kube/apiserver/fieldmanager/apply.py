@@ -166,9 +166,9 @@ def _check_type(call: Call, config: Json) -> None:
 def apply(backend: Backend, call: Call, configuration: Configuration, live: Json | None) -> Json:
     """`live` with the configuration applied and its managed fields updated. The options have been checked.
 
-    `live` None: the object does not exist yet. Raises `Conflict` where others own fields with other values,
-    unless the call forces it, and `InternalError` (as Kubernetes does) for a configuration that does not have
-    the kind's form.
+    `live` None: the object does not exist yet. Raises `Conflict` if other managers own fields with other
+    values, unless the call forces it, and `InternalError` (as Kubernetes does) for a configuration that does
+    not match the schema.
     """
     manager, force, config = call.query["fieldManager"], is_true(call.query, "force"), configuration.value
     work = Updater(backend, call, config, live)

@@ -1,8 +1,9 @@
 """Field sets in the wire form of `fieldsV1`: nested objects.
 
 A node maps a path element to its node: `f:name` (a field), `k:{...}` (a list item by its keys), `v:...` (a
-list item by its value), `i:0` (by its place). An empty node is a member of the set; a node with others below
-is a member when it has `.` too. No function changes its arguments; results may share parts with them.
+list item by its value), `i:0` (a list item by its index). An empty node is a member of the set; a node with
+child nodes is a member if it has `.` too. No function changes its arguments; results may share parts with
+them.
 
 Source: Kubernetes API reference, FieldsV1 v1 meta; structured-merge-diff `fieldpath`.
 """
@@ -40,8 +41,7 @@ def union(fields: Node, other: Node) -> Node:
 
 
 def union_of(sets: list[Node]) -> Node:
-    """The union of many sets, at least one, in pairs: one after the other would copy the first ones each
-    time."""
+    """The union of many sets, at least one, in pairs: a chain would copy the first sets each time."""
     while len(sets) > 1:
         rest = sets[len(sets) // 2 * 2 :]
         sets = [union(*pair) for pair in zip(sets[::2], sets[1::2], strict=False)] + rest
@@ -56,7 +56,7 @@ def _joined(fields: Node, other: Node) -> Node:
 
 
 def difference(fields: Node, other: Node) -> Node:
-    """The members of `fields` that are not in `other`; a field stays when only others below it go."""
+    """The members of `fields` that `other` lacks; a field stays if only child nodes of it are in `other`."""
     if not fields or not other:
         return fields
     left: Node = {}

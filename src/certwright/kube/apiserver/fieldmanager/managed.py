@@ -189,7 +189,7 @@ def on_create(backend: Backend, call: Call, new: Json) -> None:
 
 
 def on_update(backend: Backend, call: Call, new: Json, old: Json) -> None:
-    """Update the managed fields in `new`, as it was sent, by what it changes of `old`."""
+    """Update the managed fields in `new`, as sent, by its changes of `old`."""
     manager, meta = manager_of(call), new["metadata"]
     try:
         put(meta, _brought_up_to_date(backend, call, new, old, manager))
@@ -230,7 +230,8 @@ def _base(sent: Any, stored: msgspec.Raw | None) -> list[Entry] | None:
 def compare(
     definition: ResourceDefinition, old: Json | None, new: Json, *, subresource: str = ""
 ) -> Comparison:
-    """The changed fields, without those that this kind of write cannot change and those without an owner."""
+    """The changed fields, without fields that this kind of write cannot change and fields without an
+    owner."""
     hidden = _HEADS
     if definition.kind == "Namespace" and definition.group == "":
         # The server sets its finalizers.

@@ -121,7 +121,7 @@ def _parts(kind: Type, value: Any) -> bool:
 
 
 def everything(kind: Type, value: Any) -> Node:
-    """The node of a new value: it and everything below it."""
+    """The node of a new value with all its descendants."""
     if not value or type(value) not in _CONTAINERS or not _parts(kind, value):
         return LEAF
     return {SELF: LEAF, **below(kind, value)}
@@ -156,8 +156,7 @@ def _by_element(kind: Type, items: list[Any]) -> dict[str, list[Any]]:
 
 
 def to_field_set(kind: Type, value: Any) -> Node:
-    """The fields that an applier of this object claims: its leaves, its list items, names unknown to the
-    type."""
+    """The fields that an applier of this object claims: leaves, list items, and names unknown to the type."""
     fields: Node = {}
     if type(value) is dict and kind.maps == "granular":
         for name, child in value.items():
@@ -249,7 +248,7 @@ def _compare_lists(kind: Type, old: list[Any], new: list[Any]) -> Comparison:
 
 
 def _compare_items(comparison: Comparison, name: str, kind: Type, old: list[Any], new: list[Any]) -> None:
-    """Items of one element: one of each as a rule, more where a client has sent it twice."""
+    """Compare the items of one element: one on each side, or more if a client has sent duplicates."""
     if len(old) == len(new) == 1:
         if not _equal(old[0], new[0]):
             _differ(comparison, name, kind, old[0], new[0])
@@ -288,7 +287,8 @@ def merge(kind: Type, live: Any, config: Any) -> Any:
 
 
 def _merge_lists(kind: Type, live: list[Any], config: list[Any]) -> Any:
-    """Items of both: those of `config` in its order, the others of `live` where they stood between them."""
+    """Items of both lists: the items of `config` in its order, between them the other items of `live` at
+    their places."""
     item = kind.item or ATOMIC
     before = [(element_of(kind, value), value) for value in live]
     after = {element_of(kind, value): value for value in config}

@@ -1,10 +1,10 @@
 """Connection limits: in all, per address, per user, and for clients not yet identified.
 
 A connection counts from the moment its socket is accepted, before TLS. Until a request on it has been
-authenticated it is *unidentified*. Unidentified connections have a separate limit, within which a new one
-displaces the oldest of the address with the most of them. So connections that send nothing never keep a new
-client out. Identified ones are limited per flow: a user, or the ServiceAccounts of a namespace. They leave a
-reserve that only `system:masters` and the controllers' ServiceAccounts use. When all flows together have
+authenticated it is *unidentified*. Unidentified connections have a separate limit, within which a new
+connection displaces the oldest of the address with the most. So connections that send nothing never keep a
+new client out. Identified connections are limited per flow: a user, or the ServiceAccounts of a namespace.
+They leave a reserve for `system:masters` and the controllers' ServiceAccounts. When all flows together have
 reached their limit, a connection of a flow with fewer displaces the newest of the flow with the most.
 """
 

@@ -104,8 +104,8 @@ _BROKEN = b"Internal Server Error"
 
 @dataclass(slots=True)
 class _Exchange:
-    """A request and its answer. `refusal`: the error that answers it instead of the handler, as the last
-    answer of the connection."""
+    """A request and its answer. `refusal`: the error to answer in place of the handler, as the connection's
+    last answer."""
 
     request: Request
     keep_alive: bool

@@ -59,7 +59,7 @@ def _addresses(spec: Json) -> list[str]:
 
 
 def _changed_addresses(new: Json, old: Json) -> list[FieldError]:
-    """The errors of cluster IPs that were set before; None, which makes a Service headless, is one."""
+    """The errors of changed cluster IPs; None, which makes a Service headless, counts as a value."""
     if "ExternalName" in (new["type"], old["type"]):
         return []
     return [

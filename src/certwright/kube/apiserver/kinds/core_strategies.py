@@ -201,7 +201,7 @@ _FIXED = (
 
 
 def _validate_new_event(new: Json, old: Json | None) -> list[FieldError]:
-    """The newer group is stricter, about Events that are written by it."""
+    """Validate an Event of the newer group, which is stricter."""
     event = _as_stored(new)
     errors = _event_errors(event, "reportingController")
     before = None if old is None else _as_stored(old)

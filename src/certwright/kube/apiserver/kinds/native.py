@@ -119,7 +119,7 @@ def _message(message: str, untouched: frozenset[str] = frozenset()) -> Read:
 
 
 def _field(field: Field) -> Read:
-    """Decodes a field; None means that it is left out."""
+    """The decoder of a field; None: the field is left out."""
     read = _value(field)
     if field.is_map:
         read = _mapped(read, field)

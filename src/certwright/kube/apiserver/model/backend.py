@@ -59,7 +59,7 @@ class Observer(Protocol):
 
     @property
     def observed_buckets(self) -> Collection[str] | None:
-        """The buckets that it observes; None: all. Constant."""
+        """The observed buckets; None: all. Constant."""
 
     def wrote(self, definition: ResourceDefinition, row: Row, previous: Row | None) -> None:
         """`row` was created, or replaced `previous`."""

@@ -83,9 +83,9 @@ class Strategy(msgspec.Struct, frozen=True):
 class Subresource(msgspec.Struct, frozen=True, kw_only=True):
     """A part of an object with a separate path.
 
-    `shape(new, old)` returns the object to store for what was written there (None: a separate function does
-    the work, see `ApiServer`). `kind` is group, version and kind of what it accepts, where that is not the
-    object itself. `scale` gives the paths of its numbers (see `scale`).
+    `shape(new, old)` returns the object to store for the written part (None: a function of its own does, see
+    `ApiServer`). `kind`: group, version and kind of the accepted object, if it is another kind. `scale`: the
+    paths of its numbers (see `scale`).
     """
 
     name: str
@@ -123,7 +123,7 @@ Extensions = Mapping[tuple[str, str], KindExtension]
 
 
 class Access(msgspec.Struct, frozen=True):
-    """What an extension may use of the server: the authorizer, and the kinds that it serves."""
+    """The parts of the server that an extension may use: the authorizer, and the served kinds."""
 
     authorizer: Authorizer
     by_kind: Callable[[str, str], ResourceDefinition | None]

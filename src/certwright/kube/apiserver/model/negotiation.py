@@ -130,9 +130,9 @@ def _not_acceptable(media_types: tuple[str, ...]) -> NotAcceptable:
 
 @lru_cache(maxsize=512)
 def plain_wire(accept: str, *, default: str = "") -> str:
-    """The media type of a document with only one shape. Ranges that ask for another shape do not count.
+    """The media type of a document with only one shape. Ranges that request another shape do not count.
 
-    `default`: where no other is accepted. Raises `NotAcceptable` without one.
+    `default`: if no other is accepted. Raises `NotAcceptable` without one.
     """
     wires = (form.wire for form in _forms(accept, custom=False) if form.shape is Shape.WHOLE)
     wire = next(wires, default)

@@ -1,6 +1,6 @@
 """The OpenAPI v2 document in protobuf: the only form that kubectl requests.
 
-kubectl requests it for a kind that it does not find, and before it merges a Secret or a ConfigMap.
+kubectl requests the document for an unknown kind, and before it merges a Secret or a ConfigMap.
 
 Source: gnostic's `OpenAPIv2.proto` (numbers of messages and fields); Protocol Buffers encoding.
 """

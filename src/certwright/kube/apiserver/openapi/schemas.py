@@ -170,7 +170,7 @@ _NOT_IN_V2 = _DROPPED | {"nullable", "anyOf", "oneOf", "not", "allOf", "default"
 
 
 def in_v2(refer: Refer) -> Plain:
-    """Leaves out what kubectl would misread, and what version 2 does not support."""
+    """The schema without parts that kubectl would misread, or that version 2 does not support."""
 
     def plain(schema: Json) -> Json:
         made = _each({key: value for key, value in schema.items() if key not in _NOT_IN_V2}, plain)

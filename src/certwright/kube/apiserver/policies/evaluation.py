@@ -74,7 +74,7 @@ def _match_any(
 
 
 class Validation(msgspec.Struct, frozen=True):
-    """One demand. `reason` is that of the refusal."""
+    """A validation of a policy. `reason` is the refusal's."""
 
     expression: str
     message: str
@@ -83,8 +83,7 @@ class Validation(msgspec.Struct, frozen=True):
 
 
 class Policy(msgspec.Struct, frozen=True):
-    """What is demanded of requests. `param_kind` is apiVersion and kind of its parameters; None: it has
-    none."""
+    """The validations of a policy. `param_kind`: apiVersion and kind of its parameters; None without any."""
 
     name: str
     match: Match
@@ -109,8 +108,8 @@ class Policy(msgspec.Struct, frozen=True):
 
 
 class ParamRef(msgspec.Struct, frozen=True):
-    """The parameters of a binding: that of a name, or those of a selector. `namespace` empty: that of the
-    request's object."""
+    """The parameters of a binding: one by name, or several by selector. `namespace` empty: the namespace of
+    the request's object."""
 
     name: str
     namespace: str

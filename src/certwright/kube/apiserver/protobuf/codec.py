@@ -156,7 +156,7 @@ MAGIC = b"k8s\x00"
 
 
 class NoSuchForm(Exception):
-    """An object that has no protobuf form: its kind has none, or a value is not of its field's type."""
+    """An object without a protobuf form: its kind has none, or a value has another type than its field."""
 
 
 class Unreadable(BadRequest):

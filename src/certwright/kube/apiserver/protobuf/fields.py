@@ -30,7 +30,7 @@ class Field(NamedTuple):
 
     @property
     def repeated(self) -> bool:
-        """Whether it is repeated, which is a list in JSON."""
+        """Whether the field is repeated, which is a list in JSON."""
         return bool(self.bits & _REPEATED)
 
     @property

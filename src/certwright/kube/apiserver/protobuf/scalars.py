@@ -141,7 +141,7 @@ def put_quantity(value: str | int | float) -> bytes:
 
 
 def put_int_or_string(value: int | str) -> bytes:
-    """A number or a string, with the other one empty beside it, as client-go writes it."""
+    """A number or a string, with the unused field empty, as client-go writes it."""
     if isinstance(value, str):
         text = value.encode()
         return b"\x08\x01\x10\x00\x1a" + put_varint(len(text)) + text

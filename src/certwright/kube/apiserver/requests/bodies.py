@@ -239,8 +239,8 @@ def _may_repeat(body: bytes, value: Json) -> bool:
 
 
 def _count_colons(value: Any) -> int:
-    """The same for the JSON of `value`, without encoding it: it may have numbers that take long to encode,
-    and no other Python code would run during that."""
+    """The number of colons after a quote in the JSON of `value`, without encoding it: numbers may take long
+    to encode, and no other Python code would run meanwhile."""
     count, waiting = 0, [value]
     while waiting:
         item = waiting.pop()
@@ -376,10 +376,8 @@ def check_manager(name: str, path: str = "fieldManager") -> list[FieldError]:
 
 
 def check_timeout(query: Mapping[str, str]) -> None:
-    """Check that `timeout`, which every request may have, is a duration.
-
-    It requests less time than a request has anyway. Raises `BadRequest`.
-    """
+    """Check that the parameter `timeout`, which every request may have, is a duration. Raises `BadRequest`.
+    The duration itself is not applied: it could only shorten the time of a request."""
     if timeout := query.get("timeout"):
         try:
             parse_duration(timeout)

@@ -316,7 +316,7 @@ def _delete_from(merged: dict[str, Any], name: str, values: Any) -> None:
 
 
 def _reorder(merged: dict[str, Any], name: str, order: Any, patched: Any, key: str) -> None:
-    """Items named in `order` come in that order; the others keep their places behind them.
+    """The items in `order` first, in that order; the others behind them, at their places.
 
     Items of the patch itself, `patched`, MUST be in `order`, and in that order.
     """

@@ -196,8 +196,8 @@ async def delete(backend: Backend, call: Call) -> Response:
 
 
 async def _discard(backend: Backend, call: Call, options: DeleteOptions, damaged: DamagedRow) -> bool:
-    """Remove a row that cannot be read; whether that was done. Its finalizers, owners and preconditions are
-    not known, so only administrators may. Raises `StorageReadError`."""
+    """Remove an unreadable row; returns whether it was removed. Only administrators may, because its
+    finalizers, owners and preconditions are unknown. Raises `StorageReadError`."""
     if MASTERS not in call.user.groups or options.preconditions != Preconditions():
         raise StorageReadError(str(damaged), details=details(call.definition, call.route.name))
     if options.dry_run:

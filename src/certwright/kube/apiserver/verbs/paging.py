@@ -47,8 +47,8 @@ class _Token(msgspec.Struct):
 
 
 class Position(NamedTuple):
-    """Where a list continues: its revision (0: the newest), the last key that was read, and how many objects
-    remained after it (or `UNCOUNTED`); None: not counted."""
+    """Where a list continues: its revision (0: the newest), the last key that was read, and the number of
+    objects left (or `UNCOUNTED`); None: not counted."""
 
     revision: int
     after: tuple[str, str]

@@ -326,7 +326,7 @@ def of_parent(
 
 
 def _path(backend: Backend, call: Call, api_version: str) -> list[str] | None:
-    """The path of the number in that version: empty where it has no Scale, None where it is not served."""
+    """The path of the number in that version: empty without a Scale, None if the version is not served."""
     group, _, version = api_version.rpartition("/")
     definition = backend.registry.find(group, version, call.definition.plural)
     if definition is None or definition.bucket != call.definition.bucket:

@@ -145,8 +145,8 @@ def change_of(event: Event) -> tuple[str, Row]:
 
 
 def selected_change_of(event: Event, matcher: Matcher) -> tuple[str, Row] | None:
-    """An event as a watcher with selectors sees it: an object that no longer matches is DELETED, in its
-    previous state, at the new revision."""
+    """The event for a watcher with selectors: an object that no longer matches is DELETED, in its previous
+    state, at the new revision."""
     row, previous = event.row, event.previous
     before = previous is not None and matcher.matches(previous)
     if event.deleted:

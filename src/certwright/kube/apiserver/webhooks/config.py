@@ -64,7 +64,7 @@ class Hook(msgspec.Struct, frozen=True):
     conditions: tuple[tuple[str, str], ...]
 
     def matches(self, definition: ResourceDefinition, subresource: str, operation: str) -> bool:
-        """Whether one of the rules matches that request."""
+        """Whether a rule matches the request."""
         return any(rule.matches(definition, subresource, operation) for rule in self.rules)
 
 

@@ -65,9 +65,9 @@ class Conditions:
         self._compiled: dict[str, environment.Expression] = {}
 
     async def check(self, hook: Hook, call: Call, request: Json) -> bool:
-        """Whether all conditions are true; one that is false decides, whatever else is wrong.
+        """Whether all conditions are true; a false condition decides, whatever errors others have.
 
-        Raises `Forbidden` when one cannot be evaluated and the webhook fails closed.
+        Raises `Forbidden` if a condition cannot be evaluated and the webhook fails closed.
         """
         texts = [text for _name, text in hook.conditions]
         if not self._compiled.keys() >= set(texts):
