@@ -51,6 +51,12 @@ def delivery(*conditions: tuple[str, str, str], **status: Any) -> dict[str, Any]
             False,
         ),
         (
+            delivery(("Delivered", "True", "x"), ("Deployed", "Unknown", "being checked")),
+            "being checked",
+            "",
+            False,
+        ),
+        (
             delivery(("Delivered", "True", "x"), ("Deployed", "False", "a:443 serves the old one")),
             "a:443 serves the old one",
             "reload",

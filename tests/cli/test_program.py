@@ -86,6 +86,7 @@ def test_help_works_for_every_command(path: str) -> None:
     [
         (["gett"], "there is no command `gett`; did you mean `get`?"),
         (["get"], "Missing argument"),
+        (["status"], "which object? `certwright status web`"),
         (["get", "x", "-o", "xml"], "'xml' is not one of"),
         (["get", "cert", "a/b/c"], "write either `KIND NAME NAME …` or `KIND/NAME KIND/NAME …`"),
         (["apply"], "Missing option '-f'"),
@@ -220,8 +221,8 @@ def test_without_any_kubeconfig_it_says_what_to_do(tmp_path: Path, monkeypatch: 
     assert status == 1
     assert err == (
         "error: no server configured: --kubeconfig is not given, $KUBECONFIG is not set, and "
-        "./certwright-data/kubeconfig does not exist; start one here with `certwright serve`, "
-        "or name its kubeconfig with --kubeconfig\n"
+        "./certwright-data/kubeconfig does not exist; start one here with `certwright serve` "
+        "(`sudo certwright setup service`: as a service), or name its kubeconfig with --kubeconfig\n"
     )
 
 

@@ -183,6 +183,10 @@ def test_two_commands_lead_from_an_installed_program_to_nginx_with_a_certificate
     said = machine.run("certwright setup nginx web --dns www.example.test")
     assert time.monotonic() - began < WITHIN_S
     assert "www.example.test@127.0.0.1:443 presents default/web, valid until" in said
+    deployed = (
+        "certwright get delivery web-nginx -o jsonpath='{.status.conditions[?(@.type==\"Deployed\")].status}'"
+    )
+    assert machine.run(deployed).strip() == "True"
     assert "certwright runs" in machine.run(SERVICE)
     assert "write" not in machine.run("certwright setup nginx web")
     # A renewal reaches nginx by the rule of polkit; the service's user may reload nothing else.

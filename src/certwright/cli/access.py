@@ -112,7 +112,10 @@ def choose(option: Path | None, environment: Mapping[str, str], folder: Path) ->
     service = SERVICE_DATA_DIR / "kubeconfig"
     if os.access(service, os.R_OK):
         return Choice((service,), "that of the service on this machine")
-    advice = "start one here with `certwright serve`, or name its kubeconfig with --kubeconfig"
+    advice = (
+        "start one here with `certwright serve` (`sudo certwright setup service`: as a service), or name its "
+        "kubeconfig with --kubeconfig"
+    )
     if SERVICE_DATA_DIR.exists() and os.geteuid() != 0:
         advice = (
             "of the service on this machine only root may use the kubeconfig: run this with sudo, or have "

@@ -53,7 +53,10 @@ def story(delivery: Json, now: datetime) -> tuple[str, str]:
         advice = f"the next attempt is {when(following, now)}" if following is not None else ""
         return f"not delivered: {message}", advice
     if deployed and deployed.get("status") != "True":
-        return sentence(str(deployed.get("message", ""))), "reload the server, or read why its hook did not"
+        advice = (
+            "reload the server, or read why its hook did not" if deployed.get("status") == "False" else ""
+        )
+        return sentence(str(deployed.get("message", ""))), advice
     return f"delivered: {message}", ""
 
 

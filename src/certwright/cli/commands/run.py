@@ -276,7 +276,8 @@ class Runner:
         look = [f"openssl x509 -in {overview.folder(key)}/tls.crt -noout -text"] if key else []
         if self._options.once:
             return ["", "Next:", *(f"  {command}" for command in look)] if look else []
-        steps = [f"export KUBECONFIG={server.kubeconfig.resolve()}", "kubectl get certificates -A", *look]
+        program = "kubectl" if shutil.which("kubectl") else _called_as()
+        steps = [f"export KUBECONFIG={server.kubeconfig.resolve()}", f"{program} get certificates -A", *look]
         if key:
             steps.append(f"{_called_as()} status certificate {key.name} -n {key.namespace}")
         commands = (f"  {command}" for command in steps)

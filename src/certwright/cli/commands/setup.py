@@ -551,6 +551,8 @@ class _SetUp:
             report(await server.check_presented(self._host, requested, site))
             if problem:
                 problem = await server.wait_hook(here, requested)
+            if not problem:
+                await server.wait_deployed(here, requested)
         if problem:
             raise Failed(f"but {self._known.title} would not be reloaded at a renewal: {problem}")
 

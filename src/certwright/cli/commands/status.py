@@ -235,9 +235,7 @@ _VIEWS: dict[Kind[Json], Callable[[Session, Json, datetime], Awaitable[StatusVie
 
 
 @click.command(short_help="Show why a certificate or an issuer is (or is not) ready, and what happens next.")
-@click.argument(
-    "words", nargs=-1, required=True, metavar="[KIND] NAME", shell_complete=completion.objects("certificates")
-)
+@click.argument("words", nargs=-1, metavar="[KIND] NAME", shell_complete=completion.objects("certificates"))
 @click.option("-o", "--output", type=click.Choice(["json", "yaml"]), help="JSON or YAML instead of text.")
 @namespaced_server_options
 @asynchronous
@@ -258,6 +256,10 @@ async def command(*, server: ServerOptions, words: tuple[str, ...], output: str 
       certwright status issuerset public -n shop
       certwright status delivery/web
     """
+    if not words:
+        raise click.UsageError(
+            "which object? `certwright status web`, e.g.; `certwright report` is about all certificates"
+        )
     kind, name = one_object(words, tuple(_VIEWS), default=related.CERTIFICATES)
     async with session(server) as here:
         live = await fetch(here, kind, name)

@@ -396,6 +396,16 @@ async def check_presented(host: Host, requested: Requested, site: Site) -> str:
         await asyncio.sleep(_EVERY_S)
 
 
+async def wait_deployed(here: Session, requested: Requested) -> None:
+    """Wait a moment until the Delivery, too, has seen what the server presents."""
+    name = f"{requested.name}-{requested.server.name}"
+    for _ in range(int(_PRESENTED_WITHIN_S / _EVERY_S)):
+        delivery = await here.client.get(DELIVERIES, name, requested.namespace)
+        if diagnosis.is_true(delivery, "Deployed"):
+            return
+        await asyncio.sleep(_EVERY_S)
+
+
 async def delete(here: Session, made: Made) -> None:
     """Delete an object that was created here. Raises `Failed`."""
     resource, namespace, name = made.what.split("/")
