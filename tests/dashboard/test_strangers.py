@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from base64 import b64encode
 from collections.abc import AsyncIterator, Mapping
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from html.parser import HTMLParser
 from typing import Any
 from urllib.parse import quote, urlencode
 
 import msgspec
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509.oid import NameOID
 
 from certwright.app.dashboard import DashboardHandler
 from certwright.dashboard.access import Credential
@@ -366,8 +372,46 @@ class _Links(HTMLParser):
 EVIL = '"\'><evil onx="1">{{7*7}}</script><script>alert(1)</script>'
 
 
+def evil_pems() -> tuple[bytes, bytes]:
+    """A CA certificate whose names are `EVIL`, and a signing request with that subject; admission refuses
+    requests with such names."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name(
+        x509.NameAttribute(oid, EVIL[:64]) for oid in (NameOID.COMMON_NAME, NameOID.ORGANIZATION_NAME)
+    )
+    kinds = x509.DNSName, x509.UniformResourceIdentifier, x509.RFC822Name
+    alternative = x509.SubjectAlternativeName([kind(EVIL) for kind in kinds])
+    begun = datetime(2026, 1, 1, tzinfo=UTC)
+    certificate = (
+        x509.CertificateBuilder(subject, subject, key.public_key(), 1)
+        .not_valid_before(begun)
+        .not_valid_after(begun + timedelta(days=90))
+        .add_extension(alternative, critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    request = x509.CertificateSigningRequestBuilder(subject).sign(key, hashes.SHA256())
+    return certificate.public_bytes(Encoding.PEM), request.public_bytes(Encoding.PEM)
+
+
+async def write_evil_certificates(world: World) -> None:
+    """In the Secret of shop/web, in another one, and in a request of shop/web that waits for approval."""
+    pem, request = (b64encode(each).decode() for each in evil_pems())
+    data = {"tls.crt": pem, "ca.crt": pem, "tls.key": ""}
+    await patch(world, "/api/v1/namespaces/shop/secrets/web", {"data": data})
+    secret = {"metadata": {"name": "foreign"}, "type": "kubernetes.io/tls", "data": data}
+    await post(world, "/api/v1/namespaces/shop/secrets", secret)
+    uid = (await world.certificate("web", "shop")).metadata.uid
+    owner = {"apiVersion": "cert-manager.io/v1", "kind": "Certificate", "name": "web", "uid": uid}
+    notes = {"cert-manager.io/certificate-revision": "2"}
+    meta = {"name": "web-2", "namespace": "shop", "ownerReferences": [owner], "annotations": notes}
+    spec = {"request": request, "issuerRef": {"name": "root"}}
+    await world.client.create(related.REQUESTS, {"metadata": meta, "spec": spec})
+
+
 async def test_nothing_that_a_tenant_writes_becomes_markup(world: World) -> None:
-    """Every string that the author of a Certificate, its status, an Issuer or an Event chooses."""
+    """Every string that the author of a Certificate, its status, its Secret, a request, an Issuer or an Event
+    chooses."""
     await patch(
         world,
         "/apis/cert-manager.io/v1/namespaces/shop/certificates/web",
@@ -394,6 +438,7 @@ async def test_nothing_that_a_tenant_writes_becomes_markup(world: World) -> None
         about = {"kind": kind, "name": name, "namespace": "shop"}
         event = {"metadata": {"name": f"web.{number}"}, "involvedObject": about, **said, **times}
         await post(world, "/api/v1/namespaces/shop/events", event)
+    await write_evil_certificates(world)
     admin = await visitor(world)
     await admin.get("/ui/")
     logging.getLogger("certwright.test").warning("%s", message)
@@ -402,7 +447,7 @@ async def test_nothing_that_a_tenant_writes_becomes_markup(world: World) -> None
     shown = 0
     for path in (
         *("", "stream", "issuers", "elsewhere", "cas/shop/web"),
-        *("certificates/shop/web", "certificates/shop/web/renew"),
+        *("certificates/shop/web", "certificates/shop/web/renew", "certificates/shop/web/approve"),
         f"?q={evil}&namespace={evil}&issuer={evil}&state={evil}&sort={evil}&page={evil}",
         f"stream?namespace={evil}&name={evil}&type={evil}",
         f"certificates/{quote(EVIL, safe='')}/{quote(EVIL, safe='')}",
@@ -429,7 +474,7 @@ async def test_nothing_that_a_tenant_writes_becomes_markup(world: World) -> None
                     for block in msgspec.json.decode(line.removeprefix("data: ")).values():
                         checked.feed(block)
                         assert checked.foreign == [], path
-    assert shown >= 3  # what is attacked is on the pages
+    assert shown >= 7, "what is attacked is on the pages"
     facts = await admin.get("/ui/status.json")
     assert facts.response.headers["content-type"] == "application/json"
     assert "\n" not in facts.html
