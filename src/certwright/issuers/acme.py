@@ -73,7 +73,7 @@ class ACME(msgspec.Struct, frozen=True):
         return with_solvers(checked, spec, await verify(issuer, tools.get_secret), tools.now())
 
     async def sign(self, issuer: IssuerView, signing: SigningRequest, tools: Tools) -> Outcome:
-        """Create the Order if it is missing, and report its outcome."""
+        """Create the Order if missing, and report its outcome."""
         request, spec = signing.request, issuer.spec.acme
         assert spec is not None
         try:

@@ -1,5 +1,5 @@
-"""The ACME account of an `acme` issuer: its key in its Secret, its registration at the server, and why it
-cannot be used.
+"""The ACME account of an `acme` issuer: the key in its Secret, the registration at the server, and why the
+account cannot be used.
 
 Source: RFC 8555 §7.3; cert-manager `pkg/issuer/acme/setup.go` (reasons and messages).
 """
@@ -252,8 +252,8 @@ async def _checked(issuer: IssuerView, spec: ACMEIssuer, tools: Tools, acme: Acm
 
 
 def _report_refusal(client: AcmeClient, now: datetime) -> None:
-    """Report that the server demands something of the account's owner before it accepts another order. It is
-    not known when that is done: after a while the next order tries it."""
+    """Report that the server demands an action of the account's owner before it accepts another order. The
+    server does not announce when that is done: after a while the next order tries."""
     if client.refusal is None:
         return
     refusal, at = client.refusal

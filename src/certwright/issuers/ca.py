@@ -52,7 +52,7 @@ _KEPT_PAIRS = 256
 
 @dataclass(frozen=True, slots=True)
 class SigningPair:
-    """A CA that can sign: its certificate and key, and the PEM that goes with each certificate."""
+    """A CA that can sign: certificate and key, and the CA's PEM for each issued certificate."""
 
     certificate: CertificateFacts
     key: PrivateKey = field(repr=False)

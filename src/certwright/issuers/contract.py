@@ -34,11 +34,11 @@ GetSecret = Callable[[str], Awaitable[Mapping[str, bytes] | None]]
 
 
 class IssuerView(msgspec.Struct, frozen=True):
-    """An Issuer or ClusterIssuer as its implementation sees it.
+    """An Issuer or ClusterIssuer for its implementation.
 
-    `resource_version` and `uid` identify this state of it, for caches of parsed keys. `account` is its
-    recorded ACME account, `ready_at` the generation at which it was last found ready (an ACME issuer: its
-    account). `annotations` are those of the object.
+    `resource_version` and `uid` identify its state, for caches of parsed keys. `account`: its recorded ACME
+    account. `ready_at`: the generation at which it was last found ready (for an ACME issuer: its account).
+    `annotations`: of the object.
     """
 
     kind: str
@@ -111,9 +111,9 @@ class ServerTools:
 
     `client` returns this process's client for a server with that TLS configuration; its second argument is
     the advice for a server with an unknown CA. It raises `ValueError` for unusable certificates.
-    `trusted_client` returns the client, with these rules, for servers that the operator or a cloud provider
-    names. `environment` is this process's, and `allows_ambient` says whether an issuer of that kind may use
-    the credentials that process and machine have at a cloud provider.
+    `trusted_client` returns a client with these rules, for servers that the operator or a cloud provider
+    names. `environment`: of this process. `allows_ambient`: whether an issuer of that kind may use the
+    process's and machine's credentials at a cloud provider.
     """
 
     client: Callable[[ServerTls, str], HttpClient]
@@ -124,8 +124,7 @@ class ServerTools:
 
 
 class Tools(msgspec.Struct, frozen=True):
-    """Side effects available to an issuer; it has no others. `post_quantum` is the feature gate of that
-    name."""
+    """Side effects available to an issuer. `post_quantum` is the feature gate of that name."""
 
     get_secret: GetSecret
     executor: Executor
@@ -240,8 +239,8 @@ NOT_ALLOWED: Final = "NotAllowed"
 
 def post_quantum_refusal(csr_pem: bytes, tools: Tools) -> Failed | None:
     """The outcome of a request for an ML-DSA key while the feature gate `PostQuantum` is off; None for any
-    other request, and for one that cannot be parsed. Issuers whose server signs need no such check: that
-    server decides which keys it accepts."""
+    other request, and for an unreadable one. If a server signs, the server decides which keys it accepts, so
+    its issuer needs no check."""
     if tools.post_quantum:
         return None
     try:

@@ -42,7 +42,7 @@ Headers = tuple[tuple[str, str], ...]
 
 
 class BadSettings(Exception):
-    """The spec, or a Secret that it names, cannot be used. The message is one sentence with the fix."""
+    """The spec, or a Secret that it names, is invalid. The message is one sentence with the fix."""
 
     def __init__(self, message: str, *, secret: str = "", is_missing: bool = False) -> None:
         super().__init__(message)
@@ -102,7 +102,7 @@ class Unauthorized(CallError):
 
 
 class Refused(CallError):
-    """Another 4xx: the server understands the call and refuses it. `errors` are its documented error texts,
+    """Another 4xx: the server understands the call and refuses it. `errors`: its documented error texts,
     bounded and cleaned."""
 
     def __init__(self, message: str, status: int, errors: tuple[str, ...] = ()) -> None:
@@ -212,12 +212,12 @@ class Calls:
 
 
 def mapping(value: object) -> Mapping[str, Any]:
-    """The JSON object; empty if it is another value."""
+    """The JSON object; empty for any other value."""
     return value if isinstance(value, dict) else {}
 
 
 def text_of(value: object) -> str:
-    """The JSON string; empty if it is another value."""
+    """The JSON string; empty for any other value."""
     return value if isinstance(value, str) else ""
 
 
@@ -233,8 +233,8 @@ def lifetime_of(seconds: object) -> timedelta | None:
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """An access token. `lifetime` None: unknown, or it does not expire. `renewal` is the token that a renewal
-    is requested with; empty: only a login gets another one."""
+    """An access token. `lifetime` None: unknown, or the token does not expire. `renewal`: the token that
+    renews it; empty: only a login gives a new token."""
 
     value: str = field(repr=False)
     lifetime: timedelta | None = None
@@ -251,7 +251,7 @@ class _Kept(msgspec.Struct, frozen=True):
         return lifetime is not None and now >= self.received_at + lifetime * _RENEW_AT
 
     def is_over(self, now: datetime) -> bool:
-        """Whether it may expire before it is used."""
+        """Whether the token may expire before its use."""
         lifetime = self.token.lifetime
         return lifetime is not None and now >= self.received_at + lifetime - _LEAST_LEFT
 
@@ -300,7 +300,7 @@ class Tokens:
             return await call(await self._get())
 
     async def _get(self) -> str:
-        """A valid token: the kept one, a renewed one, or that of a new login."""
+        """A valid token: the cached token, a renewed token, or the token of a new login."""
         async with self._token_lock:
             kept, now = self._kept, self._now()
             if kept is not None and kept.is_due(now):
@@ -325,7 +325,7 @@ class Tokens:
 
 
 class Session(Generic[SettingsT]):
-    """One issuer at its server: its settings, and its tokens, or the one token that its Secret contains."""
+    """One issuer at its server: its settings, and its tokens, or the fixed token of its Secret."""
 
     def __init__(self, settings: SettingsT, tokens: Tokens | str) -> None:
         self.settings = settings

@@ -46,7 +46,7 @@ _FIELDS: Mapping[str, str] = {
 
 
 class _Made(Mapping[str, T]):
-    """What `make` makes for each type, at its first use."""
+    """The results of `make` for each type, made at first use."""
 
     def __init__(self, make: Mapping[str, Callable[[], T]]) -> None:
         self._make = make

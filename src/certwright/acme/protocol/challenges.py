@@ -1,5 +1,5 @@
-"""Challenge responses: the value that each challenge type presents, and where; the record of dns-persist-01,
-which authorizes one account of one CA for a domain until it is removed.
+"""Challenge responses: the value of each challenge type, and its place; the record of dns-persist-01, which
+authorizes one account of one CA for a domain until it is removed.
 
 Source: RFC 8555 §8 (http-01, dns-01), RFC 8737 (tls-alpn-01), RFC 8738 (IP addresses),
 draft-ietf-acme-dns-account-label (dns-account-01), draft-ietf-acme-dns-persist-01 §4 (dns-persist-01, as
@@ -85,8 +85,8 @@ def server_name(identifier: str) -> str:
 
 
 class PersistentRecord(msgspec.Struct, frozen=True):
-    """What a record must authorize: the account with this URL at the CA that calls itself by one of `issuers`
-    (the `caaIdentities` of its directory); empty: any CA."""
+    """The authorization that a record must contain: the account with this URL at the CA with one of the names
+    `issuers` (the `caaIdentities` of its directory); empty: any CA."""
 
     issuers: tuple[str, ...]
     account: str

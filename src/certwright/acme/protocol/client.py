@@ -1,7 +1,7 @@
 """ACME client: runs flows for one account at one server.
 
-One `AcmeClient` per server and account key (`Registry`), shared by every issuer that has them: nonces,
-connections and the directory are shared as well.
+One `AcmeClient` per server and account key (`Registry`), with its nonces, connections and directory, is
+shared by all issuers with them.
 """
 
 from __future__ import annotations
@@ -127,11 +127,11 @@ class AcmeClient:
     async def run(
         self, flow: Callable[Concatenate[Session, P], Flow[T]], *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """Run `flow(session, …)` and return its result; keeps a `kid` or key that it gives the session.
+        """Run `flow(session, …)` and return its result; a `kid` or key set by the flow is kept.
 
-        A server that does not know a URL of its directory any more may have moved: its directory is fetched
-        again. If it refuses the request as unauthorized, `AccountTrouble` shows that the account is closed.
-        Raises `AcmeError`.
+        A server that no longer knows a URL of its directory may have moved, so its directory is fetched
+        again. If the server refuses the request as unauthorized, `AccountTrouble` shows that the account is
+        closed. Raises `AcmeError`.
         """
         directory = await self.directory()
         try:

@@ -279,8 +279,7 @@ class NotAcme(AcmeError):
 
 
 class ForeignUrl(AcmeError):
-    """A URL whose origin differs from those of its server's directory and the URLs in it. No request was
-    sent."""
+    """A URL whose origin is neither the directory's nor that of a URL in it. No request was sent."""
 
     def __init__(self, url: str, directory_url: str) -> None:
         super().__init__(

@@ -125,15 +125,15 @@ class Nonces:
         return self._nonces.pop() if self._nonces else None
 
     def keep(self, response: Response) -> None:
-        """Store the nonce of a response, if it has one."""
+        """Store the nonce of a response, if any."""
         if nonce := response.header("replay-nonce"):
             self._nonces.append(nonce)
 
 
 @dataclass(slots=True)
 class Session:
-    """The state for signed requests to one server by one account. `kid` is the account's URL, empty until it
-    is known."""
+    """The state for signed requests to one server by one account. `kid` is the account's URL, empty while
+    unknown."""
 
     directory: Directory
     key: AccountKey

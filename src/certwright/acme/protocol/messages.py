@@ -1,8 +1,8 @@
 """ACME requests and responses as plain values, and the flows that exchange them.
 
-A *flow* is a generator: it yields a `Request`, or an `Unsigned` one for the driver to sign, receives the
-`Response`, and returns its result. It does no I/O, reads no clock and never waits, so that its driver
-controls every wait, retry and error.
+A *flow* is a generator: it yields a `Request`, or an `Unsigned` request for the driver to sign, receives the
+`Response`, and returns its result. A flow does no I/O, reads no clock and never waits, so its driver controls
+every wait, retry and error.
 """
 
 from __future__ import annotations

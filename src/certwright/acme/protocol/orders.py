@@ -63,8 +63,8 @@ def new_order(
     replaces: str = "",
     not_after: datetime | None = None,
 ) -> Flow[Order]:
-    """Create an order for these names. `replaces` is the identifier of the certificate that it replaces
-    (RFC 9773 §5), `profile` one of the directory's (draft-ietf-acme-profiles §4)."""
+    """Create an order for these names. `replaces`: the identifier of the certificate to replace (RFC 9773
+    §5); `profile`: one of the directory's (draft-ietf-acme-profiles §4)."""
     payload: dict[str, Any] = {"identifiers": [{"type": i.type, "value": i.value} for i in identifiers]}
     if profile:
         payload["profile"] = profile

@@ -1,15 +1,15 @@
-"""Rate-limit ledger of one CA: which order may be placed now, and until when the others wait.
+"""Rate-limit ledger of one CA: which order may be placed now, and until when the other orders wait.
 
-Admission *reserves* capacity: the order counts although the CA has not counted it yet. It is *spent* when the
-CA counts: a new order when it is placed, a certificate when it is issued. An order that ends without a
-certificate releases its reservation.
+Admission *reserves* capacity: the order counts although the CA has not counted it yet. Capacity is *spent*
+when the CA counts: a new order when it is placed, a certificate when it is issued. An order that ends without
+a certificate releases its reservation.
 
-A refusal of the CA shows which limit it means, and until when: Let's Encrypt (Boulder) words refusals "too
-many … (N) … in the last …, retry after …: see https://letsencrypt.org/docs/rate-limits/#…"; the anchor names
-the limit.
+A refusal of the CA names its limit, and the end of the wait: Let's Encrypt (Boulder) words refusals "too many
+… (N) … in the last …, retry after …: see https://letsencrypt.org/docs/rate-limits/#…"; the anchor names the
+limit.
 
-Source: Let's Encrypt, "Rate Limits" (what is counted when, and what is exempt; an IPv4 address and an IPv6
-/64 count as registered domains).
+Source: Let's Encrypt, "Rate Limits" (the rules of counting and exemption; an IPv4 address and an IPv6 /64
+count as registered domains).
 """
 
 from __future__ import annotations
@@ -132,8 +132,8 @@ class _Waiter:
 class WaitingOrders:
     """Queues of waiting orders, one per limit: first in, first out by age.
 
-    An order waits in the queue of the limit that delays it longest. It keeps its place in another queue where
-    it was due already, if the wait elsewhere is so short that no other order could have gone first. `wake` is
+    An order waits in the queue of the limit that delays it longest. It keeps its place in another queue if it
+    was due there and the wait elsewhere is so short that no other order could have gone first. `wake` is
     called with the uid of an order that should request admission again.
     """
 
@@ -161,7 +161,7 @@ class WaitingOrders:
         return len(self._queues.get(key, ()))
 
     def ahead(self, key: Key, order: NewOrder) -> int:
-        """The number of orders before that order, or before its place if it is not queued."""
+        """The number of orders before that order, queued or not."""
         queue = self._queues.get(key)
         return bisect_left(queue, order.place) if queue else 0
 
@@ -244,7 +244,7 @@ def set_of(identifiers: Iterable[str]) -> str:
 
 
 def limit_named(text: str) -> str | None:
-    """The limit that the refusal names; None if it names none."""
+    """The limit that the refusal names; None without one."""
     lowered = text.lower()
     for sign, limit in _SIGNS:
         if sign in lowered:
@@ -270,8 +270,8 @@ def names_in(text: str) -> frozenset[str]:
 
 @dataclass(slots=True)
 class Flight:
-    """A reservation: an order, or a new account, that was admitted at `at` and has not ended. `held` are the
-    buckets that reserve capacity for it, `silent` those that count its certificate without limiting it.
+    """A reservation: an order, or a new account, that was admitted at `at` and has not ended. `held`: the
+    buckets with reserved capacity; `silent`: the buckets that count the certificate without limiting it.
     `has_lapsed`: the reservation no longer delays other orders, but is counted if it is used."""
 
     at: int
@@ -397,8 +397,8 @@ class Ledger:
         return free, by
 
     def _ahead(self, key: Key, order: NewOrder) -> int:
-        """The number of orders ahead of that order. Queues of other processes are about as old as ours, so
-        each order here has its share of them ahead of it. The first in the queue has none: it takes any free
+        """The number of orders ahead of that order. The queues of other processes are about as old as ours,
+        so each order here has its share of them ahead. The first in the queue has none: it takes any free
         capacity."""
         ahead, elsewhere = self.waiting.ahead(key, order), self.waiting_elsewhere.get(str(key), 0)
         return ahead + ahead * elsewhere // (self.waiting.length(key) + 1)
@@ -522,7 +522,7 @@ class Ledger:
         if until is not None:
             # No published limit has a longer window, and no text may close a bucket for good.
             until = min(until, now + _LONGEST_NAMED)
-        meant = self._meant(order, text)
+        meant = self._limited_bucket(order, text)
         if meant is None or meant.limit == LEARNED:
             self._learn(order, meant or Key(LEARNED, order.account), until, now)
         else:
@@ -532,9 +532,9 @@ class Ledger:
         self.is_changed = True
         return meant is None or meant.limit == published.ORDERS
 
-    def _meant(self, order: NewOrder, text: str) -> Key | None:
-        """The bucket that the refusal is about: a known one, or a learned one for the names in the refusal;
-        None if it may concern all orders of the account."""
+    def _limited_bucket(self, order: NewOrder, text: str) -> Key | None:
+        """The bucket that the refusal is about: a known bucket, or a learned bucket for the names in the
+        refusal; None if the refusal may concern all orders of the account."""
         limit = limit_named(text)
         is_ours = limit in self.limits.limits
         if limit is None or limit == published.ACCOUNTS or (limit == published.ORDERS and not is_ours):
@@ -555,8 +555,8 @@ class Ledger:
         return Key(limit, domain) if is_ours else Key(LEARNED, _DOMAIN + domain)
 
     def _learn(self, order: NewOrder, key: Key, until: datetime | None, now: datetime) -> None:
-        """A limit that we know nothing of: this order waits as long as the CA says, the others that `key`
-        concerns at most an hour; then they go one by one, more slowly each time the CA refuses."""
+        """Learn an unknown limit: this order waits as long as the CA says, the other orders of `key` an hour
+        at most; then they go one at a time, more slowly after each refusal."""
         current, pace = self.paces.get(key), _FIRST_PACE
         if current is not None:
             # Orders in flight at the same time are refused together: that is one refusal.

@@ -104,7 +104,7 @@ Chosen = Mapping[str, CaLimits]
 
 
 class BadLimits(ValueError):
-    """One sentence: which field, its value, how to fix it."""
+    """An invalid file of limits. One sentence: the field, its value, and the fix."""
 
 
 def host_of(directory: str) -> str:

@@ -1,8 +1,8 @@
 """Ledger snapshots: serialize, restore, and catch up after a restart.
 
-Reservations (`flights`) name their buckets by the position in `keys`, because a key is the longest part. The
-saved state may be seconds old. This loses no counted order: an order that the CA has created has left its
-trace in the API (its URL, its certificate), with a revision later than the saved one.
+Reservations (`flights`) name their buckets by index in `keys`, because a key is the longest part. The saved
+state may be seconds old, which loses no counted order: an order that the CA has created has left its trace in
+the API (its URL, its certificate), with a revision later than the saved one.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class LedgerState(msgspec.Struct):
 
 
 def state(ledger: Ledger, now: datetime) -> LedgerState:
-    """A snapshot with which a restart, or another process, can continue; `restore` reads it."""
+    """The snapshot from which a restart, or another process, continues; `restore` reads it."""
     ledger.sweep(micros(now))
     positions: dict[Key, int] = {}
 
@@ -127,8 +127,8 @@ def _flights(saved: LedgerState) -> dict[str, Flight]:
 
 
 class Seen(msgspec.Struct, frozen=True):
-    """An order as it is in the API. `is_newer`: it changed after the state was saved. `end` is empty while
-    it is open. `placed_by` and `ended_by` are upper bounds of those moments: the later, the safer."""
+    """An order in the API. `is_newer`: it changed after the state was saved. `end`: empty while open.
+    `placed_by` and `ended_by`: upper bounds of those moments; the later, the safer."""
 
     new_order: NewOrder
     is_newer: bool

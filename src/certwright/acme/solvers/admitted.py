@@ -1,9 +1,9 @@
 """Limits on the connections of listeners that the whole internet reaches.
 
-Each connection takes a file descriptor, and without limits a client without credentials could take all that
-the API server and the store of the same process need. A connection is *pending* until its request has been
-read and answered. Of these a new one displaces the oldest of the address with the most, so connections that
-send nothing never keep a CA out.
+Each connection takes a file descriptor, and without limits a client without credentials could take the
+descriptors of the API server and the store in the process. A connection is *pending* until its request has
+been read and answered. A new pending connection displaces the oldest of the address with the most, so
+connections that send nothing never keep a CA out.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Admitted:
         self.close = close
 
     def pass_on(self) -> bool:
-        """Count it as passed on to another server from now on; False: too many are, and it must be closed."""
+        """Count the connection as passed on to another server; False: too many are, and it must be closed."""
         return self._table.pass_on(self)
 
     def release(self) -> None:

@@ -37,8 +37,8 @@ RecordsOf = Callable[[str], Awaitable[Sequence[Record]]]
 
 
 async def relevant_records(name: str, records_of: RecordsOf) -> Sequence[Record]:
-    """The relevant resource record set (§3): that of the name, or of the nearest name above it that has one.
-    `name` has no wildcard label."""
+    """The relevant resource record set (§3): of the name, or of the nearest parent name with one. `name` has
+    no wildcard label."""
     labels = name.rstrip(".").split(".")
     for start in range(len(labels)):
         if records := await records_of(".".join(labels[start:])):

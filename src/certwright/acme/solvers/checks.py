@@ -93,7 +93,7 @@ class DnsCheck:
         return NotYet("; ".join(missing)) if missing else Ready()
 
     async def _query_server(self, host: str, addresses: tuple[str, ...], name: str, task: Task) -> str:
-        """Why that server lacks the record; empty if it has it. One of its addresses is enough."""
+        """Why that server lacks the record; empty if it has the record, at any of its addresses."""
         reason = ""
         for address in addresses:
             try:

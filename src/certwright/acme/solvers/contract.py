@@ -48,8 +48,8 @@ class Task:
 
 
 class SolverError(Exception):
-    """Presenting or cleaning up failed. The text is one sentence: what was tried, what came back, and how to
-    fix it. A retry may succeed, from `not_before` on if that is given."""
+    """Presenting or cleaning up failed. The text is one sentence: the attempt, the answer, and the fix. A
+    retry may succeed, from `not_before` on if given."""
 
     def __init__(self, message: str = "", *, not_before: datetime | None = None) -> None:
         super().__init__(message)

@@ -32,8 +32,8 @@ _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 class Program:
-    """Runs the program; after `timeout_s` seconds it is killed with its children. `environment` is what the
-    operator adds to `ACME_*`."""
+    """Runs the program, and kills it with its children after `timeout_s` seconds. `environment`: the
+    operator's additions to `ACME_*`."""
 
     def __init__(
         self,

@@ -142,11 +142,11 @@ class SideListener:
 
 
 class Shown(Generic[T]):
-    """The responses by key; several tasks, told apart by their UIDs, may have the same key.
+    """The responses by key; several tasks, distinguished by their UIDs, may have the same key.
 
-    The program's thread writes it, and the listener's reads it. `patience_s` is for several replicas behind
-    one address: `look` waits that long for an unknown key, because another replica may have created the
-    challenge a moment ago.
+    The program's thread writes them, and the listener's thread reads them. `patience_s` is for several
+    replicas behind one address: `look` waits that long for an unknown key, because another replica may have
+    created the challenge a moment ago.
     """
 
     def __init__(self) -> None:

@@ -90,8 +90,8 @@ class Listener:
 async def _handshake(
     context: ssl.SSLContext, begun: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 ) -> None:
-    """Do the handshake and nothing more: "the ACME server … closes the connection" after it (§3). The client
-    may send as much as one chunk meanwhile, and another one afterwards."""
+    """Do the handshake only: "the ACME server … closes the connection" after it (§3). The client may send one
+    chunk meanwhile, and one afterwards."""
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
     session = context.wrap_bio(incoming, outgoing, server_side=True)
     incoming.write(begun)

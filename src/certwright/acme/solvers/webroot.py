@@ -147,7 +147,8 @@ def _page(folder: int, name: str) -> bytes | None:
 
 
 def _check_replaceable(folder: int, task: Task) -> None:
-    """Raises `SolverError` if a file of that name is not a challenge response: it belongs to another user."""
+    """Raises `SolverError` if a file of that name is no challenge response, and so belongs to another
+    user."""
     page = _page(folder, task.token)
     if page is None or page == task.key.encode():
         return

@@ -90,7 +90,7 @@ class VaultApi:
         return _token(await self._post("/v1/auth/token/renew-self", token, {}), "auth/token")
 
     async def lookup_self(self, token: str) -> None:
-        """Return if the server knows the token. Raises `Unauthorized` for one that it does not know."""
+        """Return if the server knows the token. Raises `Unauthorized` for an unknown token."""
         await self._get("/v1/auth/token/lookup-self", token)
 
     async def may_sign(self, token: str, path: str) -> bool:
@@ -146,7 +146,7 @@ def _token(content: Mapping[str, Any], path: str) -> Token:
 
 
 class VaultSession(Session[Settings]):
-    """One issuer at its server, with a token for the lifetime of its lease."""
+    """One issuer at its server, with a token for its lease."""
 
     def __init__(
         self, settings: Settings, http: HttpClient, servers: ServerTools, now: Callable[[], datetime]

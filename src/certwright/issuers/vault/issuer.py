@@ -166,7 +166,7 @@ def _spec(issuer: IssuerView) -> VaultIssuer:
 
 
 async def _access(session: VaultSession, token: str, spec: VaultIssuer) -> str:
-    """What the token lacks; empty: it may sign. Each question costs one request."""
+    """What the token lacks to sign; empty if it lacks nothing. Each question costs one request."""
     if not await session.api.may_sign(token, spec.path):
         problem = (
             f'the token may not sign at "{spec.path}"; give one of its policies: '

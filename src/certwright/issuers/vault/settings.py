@@ -1,8 +1,8 @@
-"""Settings of a Vault issuer: what a spec and its Secrets stand for, and the methods of authentication.
+"""Settings of a Vault issuer: the values of a spec and its Secrets, and the methods of authentication.
 
 The AWS method is a signed request for the caller's identity, which the server sends to AWS STS. The
-credentials are those of an IAM role that a ServiceAccount's token is exchanged for (IRSA), or this process's
-own if the operator allows that. A request is signed for each login and valid for minutes.
+credentials belong to an IAM role that a ServiceAccount's token is exchanged for (IRSA), or to this process if
+the operator allows it. A request is signed for each login and valid for minutes.
 
 Source: cert-manager `internal/vault/vault.go` (order of the methods, default mount paths, audiences); Vault
 API reference, `auth/*`; Vault documentation, "AWS auth method".
@@ -195,7 +195,7 @@ async def _tls(spec: VaultIssuer, get_secret: GetSecret) -> ServerTls:
 async def _credentials(
     issuer: IssuerView, spec: VaultIssuer, get_secret: GetSecret, servers: ServerTools
 ) -> StaticToken | Method:
-    """The login that the spec stands for, which has one method (`problem_of`)."""
+    """The login of the spec, which has one method (`problem_of`)."""
     auth = spec.auth
     if auth.token_secret_ref is not None:
         where = "spec.vault.auth.tokenSecretRef"

@@ -1,8 +1,8 @@
 """The `venafi` issuer: judges the server, its login and its zone, and orders certificates.
 
-An order outlives a crash: its pickup ID is an annotation of the CertificateRequest. TPP's is known before the
-order, so it is saved before; then an order whose answer was lost is fetched, never repeated. SaaS and NGTS
-choose it, so it is saved before anything else is done.
+An order survives a crash, because its pickup ID is an annotation of the CertificateRequest. TPP's ID is known
+before the order, so it is saved before; an order whose answer was lost is then fetched, never repeated. SaaS
+and NGTS choose the ID, so it is saved immediately after the order.
 
 Source: cert-manager `pkg/issuer/venafi/setup.go` (reasons and messages of the condition) and
 `pkg/controller/certificaterequests/venafi/venafi.go` (of the request), `custom_fields.go` (what wins).

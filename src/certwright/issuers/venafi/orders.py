@@ -1,11 +1,12 @@
-"""One CertificateRequest: place its order once, poll it, and check what comes back.
+"""One CertificateRequest: place its order once, poll it, and check the returned certificate.
 
     no pickup ID            the policy is checked; TPP's ID is saved, or the order is placed and its ID saved
     ID saved, not placed    the order is placed (TPP only: the ID is saved first)
     placed                  the certificate is fetched, at growing intervals
 
-After a restart it is unknown whether an order of TPP with a saved ID was placed. So it is fetched first, and
-placed only if the server does not know it, or has a certificate for another key (of an earlier request).
+After a restart it is unknown whether an order of TPP with a saved ID was placed. So the order is fetched
+first, and placed only if the server does not know it, or has a certificate for another key (of an earlier
+request).
 """
 
 from __future__ import annotations

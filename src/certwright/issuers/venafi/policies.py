@@ -1,7 +1,7 @@
 """The policy of a zone, and the field of a request that breaks it.
 
-The server enforces its policy itself. Checked here first, a violation costs no order and names the field.
-What a policy says in a form that is not known here is left to the server.
+The server enforces its policy itself. Checked here first, a violation costs no order and names the field. A
+part of a policy in an unknown form is left to the server.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Domains(Allowed):
 
 @dataclass(frozen=True, slots=True)
 class Patterns(Allowed):
-    """Values that match one of these regular expressions; none: the field must be empty."""
+    """The values that match one of these regular expressions; without any, the field must be empty."""
 
     patterns: tuple[str, ...]
 
@@ -104,8 +104,8 @@ class KeyRules(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ZonePolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """A zone. `names` says which values the fields of a request (keys of `FIELDS`) may have; fields that it
-    lacks are free. `longest` limits the lifetime. The IDs are those of SaaS and NGTS."""
+    """A zone. `names`: the allowed values of a request's fields (keys of `FIELDS`); other fields are free.
+    `longest` limits the lifetime. The IDs are SaaS's and NGTS's."""
 
     names: Mapping[str, Allowed] = msgspec.field(default_factory=dict)
     keys: KeyRules = KeyRules()

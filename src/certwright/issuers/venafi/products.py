@@ -39,8 +39,8 @@ class ProductClient(Protocol):
         """The zone of the issuer. Raises `Refused` for one that does not exist."""
 
     def pickup_id(self, csr: CsrFacts) -> str:
-        """The pickup ID that an order for this signing request will have, if it is known before; empty: the
-        server chooses it."""
+        """The pickup ID of an order for this signing request, if known before the order; empty: the server
+        chooses it."""
 
     async def place(self, token: str, order: CertificateOrder, zone: ZonePolicy) -> str:
         """Order a certificate; the pickup ID."""

@@ -151,8 +151,8 @@ class TppClient:
             raise Unavailable(f"{url} answered without a certificate") from error
 
     async def _reset(self, token: str, pickup_id: str) -> None:
-        """End an enrollment of this object that is in progress or has failed: TPP refuses another one until
-        then. A refusal means that there is none, or is repeated by the request."""
+        """End an enrollment of this object that is in progress or has failed: TPP refuses another until then.
+        A refusal here means that there is none, or the request repeats it."""
         try:
             await self._calls.post(
                 f"{self._server}/vedsdk/certificates/reset",

@@ -98,7 +98,7 @@ class Rfc2136:
 
     async def verify_name(self, task: Task) -> str:
         """See `Verifiable`. Deletes a value that does not exist, which changes nothing ("silently ignored",
-        RFC 2136 §3.4.2.4), and which the server refuses as it would refuse to add one."""
+        RFC 2136 §3.4.2.4), and which the server refuses if it would refuse an addition."""
         name, update = await self._update(task)
         update.delete(name, _txt(_ABSENT))
         await self._send(update, f"change the TXT record {name.to_text(omit_final_dot=True)}")

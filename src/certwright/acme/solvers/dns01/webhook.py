@@ -19,8 +19,8 @@ Call = Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
 
 
 class Webhook:
-    """Calls the webhook. `config` is passed through; `namespace` is the one of the Secrets that it names;
-    `ambient` allows the webhook its ambient credentials."""
+    """Calls the webhook. `config` is passed through; `namespace`: of the Secrets that it names; `ambient`:
+    whether the webhook may use its ambient credentials."""
 
     def __init__(
         self,

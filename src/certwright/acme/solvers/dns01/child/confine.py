@@ -1,8 +1,8 @@
-"""What the code of dns-lexicon may reach in this process, whatever its options: an audit hook (PEP 578).
+"""Limits on the code of dns-lexicon in this process, whatever its options: an audit hook (PEP 578).
 
-The options come from objects and Secrets of tenants, the code is trusted. `resources/lexicon.py` decides
-which options an object may set; this is the second barrier, against one with an effect that is not known
-there, and against credentials that a library of a vendor finds by itself on the machine.
+The options come from objects and Secrets of tenants; the code is trusted. `resources/lexicon.py` decides
+which options an object may set. This second barrier is against options with an unknown effect, and against
+credentials that a vendor's library finds by itself on the machine.
 
 No file is written, only Python's and a few of the system's are read, no program runs, and connections go to
 public addresses on port 443, to name servers, and to the hosts that the operator's options and proxies name.
@@ -54,7 +54,7 @@ _DNS: Final = 53
 
 
 class Denied(PermissionError):
-    """The text is a clause that names what was denied."""
+    """The process denied an action, which the text names in a clause."""
 
 
 def confine(servers: Iterable[str]) -> None:

@@ -1,4 +1,4 @@
-"""The request to a child and its answer, one JSON document each; what the child requires of a provider."""
+"""The request to a child and its answer, one JSON document each; the contract of a provider."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Change(msgspec.Struct, frozen=True):
-    """Add one TXT value to those of `name` (no final dot), or remove it."""
+    """Add a TXT value to `name` (no final dot), or remove it."""
 
     name: str
     value: str

@@ -75,7 +75,7 @@ class Plugin:
 
 
 def explain(error: BaseException) -> Failed:
-    """The failure that an error of a plug-in means: its text, and the line that raised it."""
+    """The failure for an error of a plug-in: its text, and the line that raised it."""
     frames = [
         frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith("<")
     ]

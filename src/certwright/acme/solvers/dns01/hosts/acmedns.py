@@ -1,7 +1,7 @@
 """acme-dns: a name server for ACME alone, to which `_acme-challenge` names are delegated by CNAME.
 
-Source: acme-dns's README. It keeps the last two values of each account and deletes none, so that a third
-value would replace one that a CA has not seen yet.
+Source: acme-dns's README. acme-dns keeps the last two values of each account and deletes none, so a third
+value would replace a value that a CA has not seen yet.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class _Updated(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """An account for one name: `subdomain` is what its updates are for, `fulldomain` the CNAME's target."""
+    """An account for one name: `subdomain` identifies it in updates, `fulldomain` is the CNAME's target."""
 
     username: str
     password: str = field(repr=False)

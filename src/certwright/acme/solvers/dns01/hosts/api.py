@@ -81,7 +81,8 @@ def oauth_reason(answer: HttpAnswer) -> str:
 
 
 def failure_in(answer: HttpAnswer, shape: type[T]) -> T:
-    """The body of an answer that is not a success in this shape, which has only defaults for another one."""
+    """The body of an answer that is not a success, in this shape; a body of another shape gives its
+    defaults."""
     try:
         return json_decoder(shape).decode(answer.body)
     except UNDECODABLE:
@@ -104,13 +105,14 @@ def reason_at(*path: str) -> Callable[[HttpAnswer], str]:
 
 
 class HostApi:
-    """The API at `endpoint`, whose requests are relative to it and to `base`. `provider` begins every error.
+    """The API at `endpoint`; URLs of requests are relative to it and to `base`. `provider` begins every
+    error.
 
-    Every request has these `headers`, and one that authorizes it: the token of `login`, or what `sign`
-    returns for method, URL and body.
+    Every request has these `headers`, and a header that authorizes it: the token of `login`, or the result of
+    `sign` for method, URL and body.
 
-    `explain` returns the reason in an answer that is not a success; empty: it has none. Leave it out for an
-    endpoint that an object names: no error may quote what such a server answers.
+    `explain` returns the reason in an answer that is not a success, or an empty string. Leave it out for an
+    endpoint that an object names: no error may quote such a server's answer.
     """
 
     def __init__(
@@ -221,7 +223,7 @@ class HostApi:
 
 
 class TokenCache:
-    """The current token. `fetch` requests another one, and raises `SolverError`."""
+    """The current token. `fetch` requests a new token, and raises `SolverError`."""
 
     def __init__(self, fetch: Callable[[], Awaitable[AccessToken]], now: Callable[[], datetime]) -> None:
         self._fetch = fetch

@@ -28,8 +28,8 @@ DEFAULT_PAUSE = timedelta(seconds=30)
 
 
 class Children:
-    """At most `most` concurrent children of each provider, so that one which blocks delays no other; each is
-    killed after `timeout_s`."""
+    """At most `most` concurrent children of each provider, so that a blocked child delays no other provider;
+    each child is killed after `timeout_s`."""
 
     def __init__(self, most: int = _MOST, timeout_s: float = _TIMEOUT_S) -> None:
         self.timeout_s = timeout_s
@@ -70,7 +70,7 @@ class NotPermitted(SolverError):
 
 
 class ZoneGone(SolverError):
-    """A zone that was found before does not exist any more, under that ID: find it again."""
+    """A zone found before no longer exists under its ID: find it again."""
 
 
 class EditsConflict(SolverError):
@@ -125,7 +125,7 @@ def edited(
 
 @dataclass(frozen=True, slots=True)
 class EditsTogether:
-    """The edits that one call of `apply` takes: at most `most`, of one zone or (`of_one_name`) one name."""
+    """The limits of one call of `apply`: at most `most` edits, of one zone or (`of_one_name`) one name."""
 
     most: int
     of_one_name: bool = False
@@ -134,9 +134,9 @@ class EditsTogether:
 class DnsHost(ABC):
     """The API of one DNS host, with one set of credentials.
 
-    This process never makes two calls of `apply` concurrently for one zone (or one name: `edits_together`).
-    Every method raises `SolverError` with one sentence (what was requested, what came back, the fix), or one
-    of its subclasses above; every method has a timeout, and does not wait for propagation.
+    This process never makes two concurrent calls of `apply` for one zone (or one name: `edits_together`).
+    Every method raises `SolverError` or a subclass, with one sentence (the request, the answer, the fix);
+    every method has a timeout, and does not wait for propagation.
     """
 
     edits_together: EditsTogether
@@ -147,8 +147,8 @@ class DnsHost(ABC):
 
     @abstractmethod
     async def apply(self, zone: HostedZone, edits: Sequence[Edit]) -> str:
-        """Make the edits. Values of others at the same names stay. Adding what exists and removing what does
-        not exist are successes. Returns the ID of the change if it is known to be pending, else the empty
+        """Make the edits. Other values of the same names stay. Adding an existing value and removing a
+        missing value succeed. Returns the ID of the change if it is known to be pending, else the empty
         string."""
 
     @abstractmethod
@@ -167,8 +167,8 @@ class DnsHost(ABC):
 
 @dataclass(frozen=True, slots=True)
 class Outside:
-    """What a host needs of its process: the time, the HTTPS client that follows these rules, and the limits
-    of child processes."""
+    """The dependencies of a host: the time, an HTTPS client that follows the rules, and the limits of child
+    processes."""
 
     client: Callable[[ServerRules], HttpClient]
     now: Callable[[], datetime]
@@ -176,10 +176,10 @@ class Outside:
 
 
 class HostSettings(Protocol):
-    """All that a host depends on: endpoint, credentials, IDs.
+    """The settings of a host: endpoint, credentials, IDs.
 
     A frozen dataclass with a field `zone`. Challenges with equal settings share tokens and cached zones;
-    those with settings that differ at most in the zone share pauses. Secret values are excluded from its
+    challenges whose settings differ at most in the zone share pauses. Secret values are excluded from its
     `repr`.
     """
 
@@ -189,7 +189,7 @@ class HostSettings(Protocol):
 
     @property
     def zone(self) -> HostedZone | None:
-        """The zone that the manifest names; None: it is looked up."""
+        """The zone in the manifest; None: the zone is looked up."""
 
     def connect(self, outside: Outside) -> DnsHost:
         """The host. Raises `SolverError` for settings that cannot work."""

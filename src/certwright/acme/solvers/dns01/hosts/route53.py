@@ -1,8 +1,8 @@
 """AWS Route 53: one record for each value, by multivalue answer routing.
 
-A batch of changes is atomic. It is sent as if no name had other records; they are read only if AWS refuses
-it. A simple record, which has all values of a name, does not allow others beside it: one with the changed
-values replaces it, on condition that it is what was read.
+A batch of changes is atomic. The batch is sent as if no name had other records; existing records are read
+only if AWS refuses it. A simple record, with all values of a name, allows no record beside it: a record with
+the changed values replaces it, on condition that it is unchanged.
 
 Source: Amazon Route 53 API reference, version 2013-04-01; Developer Guide, "Multivalue answer routing".
 """
@@ -254,7 +254,7 @@ def _alone(edit: Edit) -> _Change:
 
 
 def _needed(records: Sequence[_Record], edits: Sequence[Edit]) -> list[_Change]:
-    """The changes for the edits of one name that has these records. Raises `SolverError`."""
+    """The changes for the edits of a name with these records. Raises `SolverError`."""
     name = edits[0].name
     simple = next((record for record in records if not record.identifier and record.values), None)
     if simple is not None:

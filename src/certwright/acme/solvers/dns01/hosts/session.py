@@ -1,4 +1,4 @@
-"""One DNS host in use: its connections, cached zones, pauses, and the edits that are sent together."""
+"""One DNS host in use: its connections, cached zones, pauses, and its queue of edits."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ class Pause:
 
 
 class HostSession:
-    """A host and what all challenges with its settings share. `zone`: the one that the manifest names; None:
-    zones are looked up. `pause` is shared with sessions of the same account."""
+    """A host, shared by all challenges with its settings. `zone`: the zone in the manifest; None: zones are
+    looked up. `pause` is shared with sessions of the same account."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class HostSession:
             return await self._queue(zone, edit.name).edit(zone, edit)
 
     async def find_zone(self, candidates: Sequence[str]) -> HostedZone:
-        """The first of these zones that the account has. Raises `SolverError` if it has none."""
+        """The first of these zones in the account. Raises `SolverError` without one."""
         if self.zone is not None:
             return self.zone
         for name in candidates:
@@ -304,11 +304,9 @@ class AfterChange:
 
 
 async def zone_candidates(name: str, names: NameServers) -> tuple[str, ...]:
-    """The zones that may hold a name, the likeliest first.
-
-    That is the zone by DNS. Then zones between it and the name, which are not delegated yet or are private.
-    Where DNS has no answer, all names above with two labels or more.
-    """
+    """The zones that may hold a name, the likeliest first: the zone by DNS, then zones between it and the
+    name, which are not delegated yet or are private. Without an answer of DNS: all parent names of two labels
+    or more."""
     labels = name.rstrip(".").lower().split(".")
     above = [".".join(labels[start:]) for start in range(len(labels) - 1)]
     try:
@@ -321,5 +319,5 @@ async def zone_candidates(name: str, names: NameServers) -> tuple[str, ...]:
 
 
 def is_within(name: str, zone: str) -> bool:
-    """Whether a name is that of the zone, or below it."""
+    """Whether a name is the zone's, or below it."""
     return f".{name}".lower().endswith(f".{zone}".lower())
