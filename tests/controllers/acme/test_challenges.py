@@ -130,9 +130,9 @@ class Driver(Around):
         self.solver = cast(Any, solver), cast(Any, object())
         gate = SimpleNamespace(
             admit_continuation=lambda _: self.answer("admit_continuation"),
-            ends_pause=lambda *_: self.answer("is_hurried", False),
+            ends_pause=lambda *_: self.answer("ends_pause", False),
             record_answer=lambda _: self.log.append("answered"),
-            record_failure=lambda _challenge, error, _named: self.log.append("troubled"),
+            record_failure=lambda _challenge, error, _named: self.log.append("failure"),
         )
         origin = SimpleNamespace(
             problem=lambda *_: self.answer("problem", ""),
@@ -236,11 +236,11 @@ CASES: dict[str, tuple[Given, Did]] = {
     ),
     "a pause is kept": (Given(SHOWING, work={"pause": OURS}), Did("", {}, SHOWING, NOW + MINUTE)),
     "a hurried one ends the pause": (
-        Given(SHOWING, {"is_hurried": True}, work={"pause": OURS}),
+        Given(SHOWING, {"ends_pause": True}, work={"pause": OURS}),
         Did("check 0", {}, SHOWING),
     ),
     "a time that the CA has named is kept, hurried or not": (
-        Given(SHOWING, {"is_hurried": True}, work={"pause": replace(OURS, is_ours=False)}),
+        Given(SHOWING, {"ends_pause": True}, work={"pause": replace(OURS, is_ours=False)}),
         Did("", {}, SHOWING, NOW + MINUTE),
     ),
     "a pause that is over": (
@@ -260,7 +260,7 @@ CASES: dict[str, tuple[Given, Did]] = {
     ),
     "a comparison that failed is not taken for one": (
         Given(Prepared(), {"fetch": Unreachable("no response")}, SHOWN, work={"asked_at": None}),
-        Did("fetch troubled annotate write", {"reason": "no response"}, Prepared(), NOW + SECOND, 1),
+        Did("fetch failure annotate write", {"reason": "no response"}, Prepared(), NOW + SECOND, 1),
     ),
     "one that the CA does not offer is refused": (
         Given(answers={"is_described": False, "fetch": authorization("pending", challenges=())}),
@@ -499,7 +499,7 @@ async def test_an_error_that_waiting_mends_pauses_the_challenge(
 ) -> None:
     driver = Driver(Given(SEEN, {"accept": error}, failures=failures))
     did = await driver.outcome()
-    assert did.what == "accept troubled annotate write"
+    assert did.what == "accept failure annotate write"
     assert (did.wakes, did.failures, did.stage) == (NOW + until, failures + 1, SEEN)
     work = driver.reconciler._tracker.of(driver.obj).work
     assert work is not None

@@ -231,10 +231,10 @@ class Driver(Around):
         gate = SimpleNamespace(
             admit=self._admit,
             admit_continuation=self.part("admit_continuation"),
-            ends_pause=self.part("is_hurried", default=False),
+            ends_pause=self.part("ends_pause", default=False),
             placed=self.part("placed"),
             record_answer=self.part("answered"),
-            record_failure=self.part("troubled"),
+            record_failure=self.part("failure"),
         )
         tools = OrderTools(
             challenges=cast(Any, SimpleNamespace(ensure=self._ensure, delete=self.later("delete"))),
@@ -377,14 +377,14 @@ CASES: dict[str, tuple[Given, Did]] = {
     ),
     "a pause is kept": (
         Given(progress=progress(pause=OURS)),
-        Did("is_hurried", {}, progress(pause=OURS), NOW + MINUTE),
+        Did("ends_pause", {}, progress(pause=OURS), NOW + MINUTE),
     ),
     "a pause is kept that the CA has named": (
-        Given(progress=progress(pause=THEIRS), parts={"is_hurried": True}),
+        Given(progress=progress(pause=THEIRS), parts={"ends_pause": True}),
         Did("", {}, progress(pause=THEIRS), NOW + MINUTE),
     ),
     "a hurried one ends the pause": (
-        Given(progress=progress(pause=OURS, failures=1), ca=NEW, parts={"is_hurried": True}),
+        Given(progress=progress(pause=OURS, failures=1), ca=NEW, parts={"ends_pause": True}),
         dataclasses.replace(PLACED, what=f"is_hurried {PLACED.what}"),
     ),
     "a pause that is over": (Given(progress=progress(pause=Pause(NOW, NOW, True)), ca=NEW), PLACED),
@@ -732,7 +732,7 @@ CASES: dict[str, tuple[Given, Did]] = {
     "after a failure, another member of the set signs": (
         Given(ca={"new_order": LIMIT}, parts={"after failure": FAILOVER}),
         fails(
-            "admit new_order limited annotate troubled",
+            "admit new_order limited annotate failure",
             "errored",
             "another member signs",
             {**ASKED, **LEFT},
@@ -769,25 +769,25 @@ async def test_the_challenges_of_a_valid_order_are_deleted_when_nothing_else_is_
 @pytest.mark.parametrize(
     ("error", "stage", "parts", "failures", "until", "what"),
     [
-        (Unreachable("no response"), Unplaced(may_exist=True), {}, 0, SECOND, "annotate troubled"),
-        (Unreachable("no response"), Placed(is_ready=True), {}, 3, 8 * SECOND, "annotate troubled"),
-        (Unreachable("no response"), POLLED, {}, 30, 10 * MINUTE, "annotate troubled"),
-        (refused("serverInternal", status=500), POLLED, {}, 0, SECOND, "annotate troubled"),
-        (refused("accountDoesNotExist"), Unplaced(), {}, 0, SECOND, "distrust annotate troubled"),
-        (refused("accountDoesNotExist"), POLLED, {}, 0, SECOND, "distrust annotate troubled"),
+        (Unreachable("no response"), Unplaced(may_exist=True), {}, 0, SECOND, "annotate failure"),
+        (Unreachable("no response"), Placed(is_ready=True), {}, 3, 8 * SECOND, "annotate failure"),
+        (Unreachable("no response"), POLLED, {}, 30, 10 * MINUTE, "annotate failure"),
+        (refused("serverInternal", status=500), POLLED, {}, 0, SECOND, "annotate failure"),
+        (refused("accountDoesNotExist"), Unplaced(), {}, 0, SECOND, "distrust annotate failure"),
+        (refused("accountDoesNotExist"), POLLED, {}, 0, SECOND, "distrust annotate failure"),
         (
             AccountTrouble(refused("unauthorized").problem, status=403),
             Unplaced(),
             {},
             0,
             SECOND,
-            "distrust annotate troubled",
+            "distrust annotate failure",
         ),
-        (LIMIT, Unplaced(), {"limited": True}, 0, SECOND, "limited annotate troubled"),
+        (LIMIT, Unplaced(), {"limited": True}, 0, SECOND, "limited annotate failure"),
         (LIMIT, Unplaced(), {"limited": False}, 0, SECOND, "limited annotate answered"),
-        (LIMIT, POLLED, {}, 0, SECOND, "annotate troubled"),
-        (refused("rateLimited", retry_after=NOW + HOUR), POLLED, {}, 5, HOUR, "annotate troubled"),
-        (refused("rateLimited", retry_after=NOW - HOUR), POLLED, {}, 5, SECOND, "annotate troubled"),
+        (LIMIT, POLLED, {}, 0, SECOND, "annotate failure"),
+        (refused("rateLimited", retry_after=NOW + HOUR), POLLED, {}, 5, HOUR, "annotate failure"),
+        (refused("rateLimited", retry_after=NOW - HOUR), POLLED, {}, 5, SECOND, "annotate failure"),
     ],
 )
 async def test_an_error_that_waiting_mends_is_recorded_and_pauses_the_order(
