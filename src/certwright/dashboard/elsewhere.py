@@ -46,14 +46,18 @@ async def page(visit: Visit) -> View:
 
 async def _secrets(visit: Visit) -> tuple[list[Record], bool]:
     """Records of TLS Secrets without a Certificate, and whether Secrets are missing: Secrets that the user
-    may not read, and Secrets beyond `_READ` of a namespace."""
+    may not read, and Secrets beyond the first `_READ`."""
     scope = await visit.scope("secrets")
     places = [""] if scope.everywhere else sorted(scope.namespaces)
     found: list[Record] = []
     fields, labels = f"type={names.TLS_SECRET_TYPE}", f"{names.FAO_LABEL}!=true"
     is_whole = scope.everywhere
     for namespace in places:
-        pages = visit.client.list_pages(SECRETS, namespace, fields=fields, labels=labels, most=_READ)
+        if len(found) >= _READ:
+            return found, True
+        pages = visit.client.list_pages(
+            SECRETS, namespace, fields=fields, labels=labels, most=_READ - len(found)
+        )
         try:
             async with aclosing(pages):
                 async for page in pages:

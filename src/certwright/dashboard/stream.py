@@ -21,8 +21,7 @@ from certwright.kube.api.naming import check_name
 Json = Mapping[str, Any]
 _SHOWN: Final = 200
 _READ: Final = 10_000
-"""Events that are read of each namespace, or of all; a server keeps them for an hour. They are listed by
-name, not by time."""
+"""Events that are read; a server keeps them for an hour. They are listed by name, not by time."""
 _LONGEST_MESSAGE: Final = 1_024
 """Characters: the limit of `note` in Kubernetes' Event API; that of the core group has none."""
 _LOGGED: Final = {"Certificate": "certificates", "Delivery": "deliveries", "Issuer": "issuers"}
@@ -84,22 +83,24 @@ def stream_entry(event: Json) -> StreamEntry:
     )
 
 
-async def _page_of_events(visit: Visit, namespace: str) -> tuple[list[dict[str, Any]], bool]:
+async def _page_of_events(visit: Visit, namespace: str, most: int) -> tuple[list[dict[str, Any]], bool]:
     """Events of a namespace, or of all, and whether there are more than are read. Raises `ApiError`."""
     found: list[dict[str, Any]] = []
     token = ""
-    async with aclosing(visit.client.list_pages(related.EVENTS, namespace, most=_READ)) as pages:
+    async with aclosing(visit.client.list_pages(related.EVENTS, namespace, most=most)) as pages:
         async for page in pages:
             found += [msgspec.json.decode(item) for item in page.items]
             token = page.continue_token
     return found, bool(token)
 
 
-async def _events(visit: Visit, namespace: str) -> tuple[list[dict[str, Any]], list[str], bool]:
+async def _events(
+    visit: Visit, namespace: str, most: int = _READ
+) -> tuple[list[dict[str, Any]], list[str], bool]:
     """The Events that the user may read, the namespaces whose Events they may not read, and whether there are
     more."""
     try:
-        found, has_more = await _page_of_events(visit, namespace)
+        found, has_more = await _page_of_events(visit, namespace, most)
     except errors.Forbidden:
         if namespace:
             return [], [namespace], False
@@ -110,9 +111,12 @@ async def _events(visit: Visit, namespace: str) -> tuple[list[dict[str, Any]], l
     if scope.everywhere:
         allowed = set(visit.index.namespaces)
     places = sorted(allowed)
-    found, refused, has_more = [], [], len(places) > _MOST_NAMESPACES
+    refused: list[str] = []
+    found, has_more = [], len(places) > _MOST_NAMESPACES
     for place in places[:_MOST_NAMESPACES]:
-        events, missing, more = await _events(visit, place)
+        if len(found) >= _READ:
+            return found, refused, True
+        events, missing, more = await _events(visit, place, _READ - len(found))
         found += events
         refused += missing
         has_more = has_more or more
