@@ -385,7 +385,7 @@ CASES: dict[str, tuple[Given, Did]] = {
     ),
     "a hurried one ends the pause": (
         Given(progress=progress(pause=OURS, failures=1), ca=NEW, parts={"ends_pause": True}),
-        dataclasses.replace(PLACED, what=f"is_hurried {PLACED.what}"),
+        dataclasses.replace(PLACED, what=f"ends_pause {PLACED.what}"),
     ),
     "a pause that is over": (Given(progress=progress(pause=Pause(NOW, NOW, True)), ca=NEW), PLACED),
     "a pause for another account does not apply": (
