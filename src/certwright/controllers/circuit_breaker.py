@@ -424,7 +424,13 @@ class CircuitBreaker:
             if was_half_open and self.state is State.HALF_OPEN and self._trial_ends(now) is None:
                 self._schedule_probe(now)
             return []
-        if after is not None or before is None or not self._knows_no_more_than(before, now):
+        if after is not None or before is None:
+            return []
+        is_outdated = (
+            self.opened_at is not None and before.since is not None and self.opened_at > before.since
+        )
+        # This replica knows of failures or attempts that the removed record did not have.
+        if is_outdated or not self._has_all_attempts(before, now):
             return []
         return self.close(now) if self.is_open or self.is_doubted else []
 
@@ -434,12 +440,6 @@ class CircuitBreaker:
         for _ in range(min(count, self._at_once) if not self.is_doubted else 0):
             self._attempts.append((now, None))
         self.is_doubted |= count > 0
-
-    def _knows_no_more_than(self, record: BreakerRecord, now: datetime) -> bool:
-        """Whether the removed record had all failures and attempts that this replica knows."""
-        if self.opened_at is not None and record.since is not None and self.opened_at > record.since:
-            return False
-        return self._has_all_attempts(record, now)
 
     def _has_all_attempts(self, record: BreakerRecord, now: datetime) -> bool:
         """Whether all attempts of the last hour that this replica knows are in the record."""

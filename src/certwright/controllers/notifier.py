@@ -12,7 +12,7 @@ import asyncio
 import hashlib
 import logging
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 import msgspec
@@ -73,14 +73,6 @@ class _Pause:
         return self.until
 
 
-@dataclass(slots=True)
-class _Overdue:
-    """The certificates that end soon, as of the last scan."""
-
-    keys: set[ObjectKey] = field(default_factory=set)
-    next_scan: datetime | None = None
-
-
 class Notifier:
     """Sends digests for as long as `run` runs. `mine` selects the Certificates and issuers of this replica
     (None: all)."""
@@ -100,7 +92,9 @@ class Notifier:
             for destination in notifications.destinations
         }
         self._pauses = {destination.name: _Pause() for destination in notifications.destinations}
-        self._overdue = _Overdue()
+        # The certificates that end soon, as of the last scan.
+        self._overdue: set[ObjectKey] = set()
+        self._next_scan: datetime | None = None
 
     @property
     def totals(self) -> list[MessageTotals]:
@@ -177,7 +171,7 @@ class Notifier:
         await self._scan(now)
         failing = {certificate.metadata.key for certificate in caches.failing_certificates()}
         announced = caches.certificates.cache.by_index(indexes.BY_CONDITION, reasons.CA_KEY_REPLACEMENT)
-        keys = failing | self._overdue.keys | {certificate.metadata.key for certificate in announced}
+        keys = failing | self._overdue | {certificate.metadata.key for certificate in announced}
         current: list[Problem] = []
         for count, key in enumerate(keys, 1):
             certificate = caches.certificates.cache.get(key)
@@ -193,7 +187,7 @@ class Notifier:
 
     async def _scan(self, now: datetime) -> None:
         """Find the certificates that end soon, if a scan is due."""
-        if self._overdue.next_scan is not None and now < self._overdue.next_scan:
+        if self._next_scan is not None and now < self._next_scan:
             return
         limit = (now + self._settings.expires_within).timestamp()
         cache, soon = self._caches.certificates.cache, set()
@@ -204,7 +198,7 @@ class Notifier:
                     soon.add(key)
             if count % _A_FEW == 0:
                 await asyncio.sleep(0)
-        self._overdue = _Overdue(soon, now + _SCAN_EVERY)
+        self._overdue, self._next_scan = soon, now + _SCAN_EVERY
 
     def _event(self, level: int, message: str, destination: Destination, **values: logs.Value) -> None:
         logs.event(_log, level, message, subject=destination.name, destination=destination.name, **values)

@@ -15,10 +15,9 @@ from certwright.controllers.cache.caches import Caches
 from certwright.controllers.cache.event_handlers import Add, key_of
 from certwright.controllers.cache.secrets import Dependents
 from certwright.controllers.cache.shard_filter import Mine
-from certwright.controllers.cainjector.sources import CA, NoCA, NoRight, find_ca, merged
+from certwright.controllers.cainjector.sources import CA, NoCA, NoRight, Reads, find_ca, merged
 from certwright.controllers.cainjector.targets import Target, TargetMeta, injected, untyped
 from certwright.controllers.toolbox import Toolbox
-from certwright.kube.api.core import Secret
 from certwright.kube.api.errors import NotFound
 from certwright.kube.api.kinds import Kind
 from certwright.kube.api.meta import ObjectKey
@@ -119,7 +118,7 @@ class CAInjector:
             self._injected.pop(key, None)
             self._reported.pop(key, None)
             return Result()
-        reads = _Reads(self._caches, self._toolbox.client, self.dependents, key)
+        reads = Reads(self._caches, self.dependents, key)
         try:
             ca = await find_ca(target.metadata.annotations, reads, self._api_server_ca)
         except NoCA as error:
@@ -161,23 +160,3 @@ class CAInjector:
         until = min(expiries, default=None)
         self._injected[key] = _Injected(current["metadata"]["resourceVersion"], digest, until)
         return until
-
-
-class _Reads:
-    """Reads Certificates and Secrets for one object, and records its Secrets."""
-
-    def __init__(
-        self, caches: Caches, client: Client, dependents: Dependents[ObjectKey], whose: ObjectKey
-    ) -> None:
-        self._caches, self._client, self._dependents, self._whose = caches, client, dependents, whose
-        self.secrets: set[ObjectKey] = set()
-
-    async def certificate(self, key: ObjectKey) -> Certificate | None:
-        """The Certificate of that name. Raises what a GET raises."""
-        return await self._caches.find_certificate(key)
-
-    async def secret(self, key: ObjectKey) -> Secret | None:
-        """The Secret of that name. Raises what a GET raises."""
-        self._dependents.add(self._whose, key)
-        self.secrets.add(key)
-        return await self._caches.secrets.peek(key)

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Sequence
 from datetime import datetime
-from typing import Final, NamedTuple, Protocol, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
+from certwright.controllers.cache.caches import Caches
+from certwright.controllers.cache.secrets import Dependents
 from certwright.controllers.cainjector.targets import Sources
 from certwright.kube.api.core import Secret
 from certwright.kube.api.errors import Forbidden
@@ -40,14 +42,23 @@ class NoRight(NoCA):
     """The source cannot be read; no event reports when the right is granted."""
 
 
-class Reads(Protocol):
-    """The functions that read the source of a CA. Both raise what a GET raises."""
+class Reads:
+    """Reads Certificates and Secrets for one object, and records its Secrets, whose changes enqueue the
+    object from then on. The methods raise what a GET raises."""
+
+    def __init__(self, caches: Caches, dependents: Dependents[ObjectKey], whose: ObjectKey) -> None:
+        self._caches, self._dependents, self._whose = caches, dependents, whose
+        self.secrets: set[ObjectKey] = set()
 
     async def certificate(self, key: ObjectKey) -> Certificate | None:
         """The Certificate of that name."""
+        return await self._caches.find_certificate(key)
 
     async def secret(self, key: ObjectKey) -> Secret | None:
-        """The Secret of that name; its changes enqueue the object from now on."""
+        """The Secret of that name."""
+        self._dependents.add(self._whose, key)
+        self.secrets.add(key)
+        return await self._caches.secrets.peek(key)
 
 
 class CA(msgspec.Struct, frozen=True):

@@ -227,10 +227,6 @@ class Effects:
             return await self._executor.run(lambda: csr.build_csr(plan, key.key), namespace)
         return csr.build_csr(plan, key.key)
 
-    def encode_key(self, key: KeyFacts, encoding: str) -> bytes:
-        """The key as PEM in that encoding."""
-        return self._facts.encode(key, encoding)
-
 
 _log = logging.getLogger(__name__)
 

@@ -146,7 +146,9 @@ class Issuing:
             raise Blocked(taken.reason, taken.message)
         assert snapshot.next_key is not None, "`next_request` has it"
         pair = Pair(
-            key_pem=effects.encode_key(snapshot.next_key, snapshot.certificate.spec.key.encoding_or_default),
+            key_pem=snapshot.facts.encode(
+                snapshot.next_key, snapshot.certificate.spec.key.encoding_or_default
+            ),
             chain_pem=rewritten(request.status.certificate),
             ca_pem=target.at_issuance(snapshot, rewritten(request.status.ca.strip())),
         )
@@ -302,4 +304,4 @@ async def make_temporary(snapshot: Snapshot, effects: Effects) -> Pair:
         )
     except PkiError as error:
         raise Blocked("RequestFailed", f"No temporary certificate can be made: {error}") from error
-    return Pair(effects.encode_key(key, spec.key.encoding_or_default), chain, b"")
+    return Pair(snapshot.facts.encode(key, spec.key.encoding_or_default), chain, b"")

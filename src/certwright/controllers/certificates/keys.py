@@ -116,7 +116,7 @@ async def _make(name: str, snapshot: Snapshot, effects: Effects) -> Secret:
             f"({', '.join(differing)}), and spec.privateKey.rotationPolicy Never forbids replacing it; set "
             "rotationPolicy to Always, or delete the Secret",
         )
-    return next_key_secret(certificate, name, effects.encode_key(kept, "PKCS8"))
+    return next_key_secret(certificate, name, snapshot.facts.encode(kept, "PKCS8"))
 
 
 def kept_key(snapshot: Snapshot) -> KeyFacts | str | None:

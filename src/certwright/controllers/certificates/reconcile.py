@@ -13,6 +13,7 @@ up when the queue is idle.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import NamedTuple, Protocol, TypeVar
 
@@ -348,21 +349,17 @@ class CertificateReconciler:
         secrets = [s for s in next_keys if not is_controlled_by(s.metadata, uid)]
         if not requests and not secrets:
             return
-        alive = await self._live_uid(key)
+        alive = ""
+        with suppress(NotFound):
+            certificate = await self._client.get(CERTIFICATES, key.name, key.namespace)
+            self._caches.certificates.put(certificate)
+            alive = certificate.metadata.uid
         for request in requests:
             if not is_controlled_by(request.metadata, alive):
                 await self._effects.delete_request(request)
         for secret in secrets:
             if not is_controlled_by(secret.metadata, alive):
                 await self._effects.delete_secret(secret)
-
-    async def _live_uid(self, key: ObjectKey) -> str:
-        try:
-            certificate = await self._client.get(CERTIFICATES, key.name, key.namespace)
-        except NotFound:
-            return ""
-        self._caches.certificates.put(certificate)
-        return certificate.metadata.uid
 
 
 def decide(deciders: Iterable[Decides], snapshot: Snapshot) -> Draft:

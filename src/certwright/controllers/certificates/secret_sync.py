@@ -202,7 +202,7 @@ class SecretSync:
             if not is_complete(secret):
                 raise NeedsFullSecret
             assert isinstance(snapshot.key, KeyFacts), "_REQUIRED"
-            key_pem = effects.encode_key(snapshot.key, encoding)
+            key_pem = snapshot.facts.encode(snapshot.key, encoding)
         pair = Pair(key_pem, current.chain_pem, ca_pem)
         leaf = snapshot.leaf
         return target.desired_content(

@@ -199,9 +199,6 @@ class ShardedReplica(Member):
         if not ours:
             return
         await asyncio.gather(*(seat.release() for seat in ours))
-        await self._call_others()
-
-    async def _call_others(self) -> None:
         try:
             await self._group.notify_group()
         except (ApiError, Unreachable) as error:

@@ -184,10 +184,9 @@ def desired_for(
         chosen = annotations if known.chooses_issuer(annotations, auto) else inherited
         issuer = known.issuer_of(chosen, options)
         made = {
-            secret: _certificate(kind, source, secret, hosts, issuer)
+            secret: _certificate(kind, source, secret, hosts, issuer, options)
             for secret, hosts in settings.hosts.items()
         }
-        made = {secret: _complete(kind, certificate, source, options) for secret, certificate in made.items()}
     except BadAnnotation as error:
         return Desired(problems=(*mistakes, f"metadata.annotations: {error}"))
     problems = [*mistakes, *map(str, settings.errors)]
@@ -206,8 +205,14 @@ def desired_for(
 
 
 def _certificate(
-    kind: AnyKind, source: IngressLike, secret: str, hosts: Sequence[str], issuer: IssuerReference
+    kind: AnyKind,
+    source: IngressLike,
+    secret: str,
+    hosts: Sequence[str],
+    issuer: IssuerReference,
+    options: ShimOptions,
 ) -> Certificate:
+    """The Certificate for one Secret. Raises `BadAnnotation`."""
     meta = source.metadata
     owner = OwnerReference(
         api_version=kind.api_version,
@@ -224,31 +229,22 @@ def _certificate(
         issuer_ref=issuer,
         usages=_USAGES,
     )
-    labels = {key: value for key, value in meta.labels.items() if key != APPLYSET_LABEL}
+    spec = known.with_annotations(spec, meta.annotations)
+    copied = {key: meta.annotations[key] for key in options.extra_annotations if key in meta.annotations}
     return Certificate(
-        metadata=ObjectMeta(name=secret, namespace=meta.namespace, labels=labels, owner_references=(owner,)),
-        spec=spec,
+        metadata=ObjectMeta(
+            name=secret,
+            namespace=meta.namespace,
+            labels={key: value for key, value in meta.labels.items() if key != APPLYSET_LABEL},
+            annotations={**copied, **_solver_annotations(kind, source)},
+            owner_references=(owner,),
+        ),
+        spec=msgspec.structs.replace(
+            spec,
+            dns_names=_without_covered(spec.dns_names, spec.common_name),
+            ip_addresses=_distinct(spec.ip_addresses),
+        ),
     )
-
-
-def _complete(
-    kind: AnyKind, certificate: Certificate, source: IngressLike, options: ShimOptions
-) -> Certificate:
-    annotations = source.metadata.annotations
-    meta = msgspec.structs.replace(
-        certificate.metadata,
-        annotations={
-            **{key: annotations[key] for key in options.extra_annotations if key in annotations},
-            **_solver_annotations(kind, source),
-        },
-    )
-    spec = known.with_annotations(certificate.spec, annotations)
-    spec = msgspec.structs.replace(
-        spec,
-        dns_names=_without_covered(spec.dns_names, spec.common_name),
-        ip_addresses=_distinct(spec.ip_addresses),
-    )
-    return msgspec.structs.replace(certificate, metadata=meta, spec=spec)
 
 
 def _without_covered(dns_names: Sequence[str], common_name: str) -> tuple[str, ...]:

@@ -71,50 +71,35 @@ class Sources(msgspec.Struct, frozen=True):
         return parent.metadata.annotations if parent is not None else {}
 
 
-class _Follow(msgspec.Struct, frozen=True):
-    """Makes informers of kinds that need not be served."""
-
-    client: Client
-    clock: Clock
-    namespace: str
-
-    def annotated(self, kind: Kind[T], auto: Sequence[str] = ()) -> Informer[T]:
-        """Of the objects with an annotation for the shims."""
-        return PartialInformer(
-            self.client,
-            kind,
-            self.clock,
-            keep=_keep(auto),
-            namespace=self.namespace,
-            indexers={_BY_SECRET: _secrets},
-            is_optional=True,
-        )
-
-    def listener_sets(self, kind: Kind[ListenerSet]) -> Informer[ListenerSet]:
-        """Of all objects, since the annotations may be their Gateway's."""
-        return Informer(
-            self.client,
-            kind,
-            self.clock,
-            namespace=self.namespace,
-            indexers={_BY_SECRET: _secrets, _BY_PARENT: _parents},
-            is_optional=True,
-        )
-
-
 def follow_sources(
     client: Client, clock: Clock, namespace: str, options: ShimOptions, enabled: Collection[str]
 ) -> Sources:
     """Informers for the kinds whose controller is `enabled`, of one namespace unless it is empty."""
-    follow = _Follow(client, clock, namespace)
+
+    def annotated(kind: Kind[T], auto: Sequence[str] = ()) -> Informer[T]:
+        return PartialInformer(
+            client,
+            kind,
+            clock,
+            keep=_keep(auto),
+            namespace=namespace,
+            indexers={_BY_SECRET: _secrets},
+            is_optional=True,
+        )
+
+    def all_of(kind: Kind[ListenerSet]) -> Informer[ListenerSet]:
+        # The annotations may be their Gateway's.
+        indexers = {_BY_SECRET: _secrets, _BY_PARENT: _parents}
+        return Informer(client, kind, clock, namespace=namespace, indexers=indexers, is_optional=True)
+
     sets = "listenerset" in enabled and options.listener_sets
     # ListenerSets inherit the issuer of their Gateway.
     gateways = ("gateway-shim" in enabled and options.gateways) or sets
     return Sources(
-        follow.annotated(INGRESSES, options.auto_annotations) if "ingress-shim" in enabled else None,
-        follow.annotated(GATEWAYS) if gateways else None,
-        follow.listener_sets(LISTENER_SETS) if sets else None,
-        follow.listener_sets(EXPERIMENTAL_LISTENER_SETS) if sets else None,
+        annotated(INGRESSES, options.auto_annotations) if "ingress-shim" in enabled else None,
+        annotated(GATEWAYS) if gateways else None,
+        all_of(LISTENER_SETS) if sets else None,
+        all_of(EXPERIMENTAL_LISTENER_SETS) if sets else None,
     )
 
 
