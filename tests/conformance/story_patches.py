@@ -80,9 +80,15 @@ async def json_patches(c: Caller) -> None:
         [{"op": "test", "path": "/spec/size", "value": 2}],
         [{"op": "test", "path": "/spec/size", "value": 3}],
         [{"op": "test", "path": "/spec/missing", "value": None}],
+        [{"op": "test", "path": "/spec/missing", "value": 1}],
+        [{"op": "test", "path": "/spec/size", "value": True}],
         [{"op": "add", "path": "/spec/tags/-", "value": "z"}],
         [{"op": "add", "path": "/spec/tags/0", "value": "first"}],
         [{"op": "add", "path": "/spec/tags/9", "value": "z"}],
+        [{"op": "add", "path": "/spec/tags/x", "value": "z"}],
+        [{"op": "replace", "path": "/spec/tags/-", "value": "z"}],
+        [{"op": "replace", "path": "/spec/tags/99999999999999999999", "value": "z"}],
+        [{"op": "move", "from": "/spec/tags/0", "path": "/spec/tags/2"}],
         [{"op": "remove", "path": "/spec/tags/0"}],
         [{"op": "remove", "path": "/spec/tags/9"}],
         [{"op": "remove", "path": "/spec/missing"}],
@@ -94,6 +100,8 @@ async def json_patches(c: Caller) -> None:
         [{"op": "move", "from": "/spec/limits/new", "path": "/spec/limits/moved"}],
         [{"op": "copy", "from": "/spec/limits/moved", "path": "/spec/limits/copied"}],
         [{"op": "move", "from": "/spec/missing", "path": "/spec/other"}],
+        [{"op": "move", "from": "/spec/limits", "path": "/spec/limits/below"}],
+        [{"op": "replace", "path": "/spec/size/bar", "value": 1}],
         [{"op": "jump", "path": "/spec"}],
         [{"op": "add", "path": "spec/x", "value": 1}],
         [{"op": "add", "path": "/metadata/labels", "value": {"x": "y"}}],
@@ -135,6 +143,8 @@ async def patches_of_other_types(c: Caller) -> None:
     await c.patch(f"{GAUGES_PATH}/{c.namespace}", {"spec": {"x": 1}}, "merge")
     await c.post(GAUGES_PATH, gauge(c.namespace, x={"y": 1}, z=[1, 2]))
     await c.patch(f"{GAUGES_PATH}/{c.namespace}", {"spec": {"x": {"y": None, "w": {"v": None}}, "z": [3]}})
+    for x in ("text", ["b"], [{"b": "c"}], [1], {"y": 1}, None, {"b": {"c": {"d": None}}}):
+        await c.patch(f"{GAUGES_PATH}/{c.namespace}", {"spec": {"x": x}})
     await c.patch(
         f"{GAUGES_PATH}/{c.namespace}", [{"op": "add", "path": "/spec/z/0", "value": {"a": 1}}], "json"
     )

@@ -6,11 +6,13 @@ Source: cert-manager `test/e2e/framework/helper/validation`.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
 
+import pytest
+import pytest_asyncio
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
@@ -94,6 +96,23 @@ async def open_suite(name: str, *, enabled: str = "*") -> AsyncIterator[Suite]:
             await world.create(ISSUERS, make_issuer(ISSUER, specs[what]))
         await world.settle()
         yield Suite(world, IssuerReference(name=ISSUER, kind=kind), what == "CA")
+
+
+def suite_fixtures(names: Sequence[str], *, enabled: str = "*") -> tuple[Any, Any]:
+    """The fixtures `opened` and `suite` of a module: one world for all tests of a suite, because to make one
+    takes longer than a test; and the world with nothing left of the test before."""
+
+    @pytest_asyncio.fixture(scope="module", loop_scope="module", params=names, name="opened")
+    async def open_one(request: pytest.FixtureRequest) -> AsyncIterator[Suite]:
+        async with open_suite(str(request.param), enabled=enabled) as made:
+            yield made
+
+    @pytest_asyncio.fixture(loop_scope="module", name="suite")
+    async def clean_one(opened: Suite) -> AsyncIterator[Suite]:
+        yield opened
+        await opened.clean()
+
+    return open_one, clean_one
 
 
 async def validate(suite: Suite) -> CertificateFacts:

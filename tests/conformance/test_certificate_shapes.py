@@ -9,7 +9,6 @@ from datetime import timedelta
 from typing import Any, Final
 
 import pytest
-import pytest_asyncio
 
 from certwright.kube.api import conditions
 from certwright.pki.certificates import read_chain
@@ -25,7 +24,7 @@ from certwright.resources.issuer import CAIssuer, IssuerSpec, SelfSignedIssuer
 from certwright.resources.references import IssuerReference
 from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES, ISSUERS
 from conformance import openssl
-from conformance.suites import SUITES, Suite, open_suite, validate
+from conformance.suites import SUITES, Suite, open_suite, suite_fixtures, validate
 from controllers.scene import make_ca_issuer, make_certificate, make_issuer
 
 TEXTS: Final = {
@@ -129,22 +128,8 @@ SHAPES: Final[dict[str, tuple[dict[str, Any], tuple[str, ...]]]] = {
 """What is asked for, and what OpenSSL's text has of it (patterns)."""
 
 
-# One world for all rows of a suite: to make one takes longer than a row.
 shared = pytest.mark.asyncio(loop_scope="module")
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module", params=SUITES[::3])
-async def opened(request: pytest.FixtureRequest) -> AsyncIterator[Suite]:
-    """A CA, and a self-signed ClusterIssuer."""
-    async with open_suite(str(request.param)) as made:
-        yield made
-
-
-@pytest_asyncio.fixture(loop_scope="module")
-async def suite(opened: Suite) -> AsyncIterator[Suite]:
-    """The suite, with nothing left of the test before."""
-    yield opened
-    await opened.clean()
+opened, suite = suite_fixtures(SUITES[::3])
 
 
 @pytest.fixture

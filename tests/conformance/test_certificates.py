@@ -8,18 +8,16 @@ Source: cert-manager `test/e2e/suite/conformance/certificates`, `test/e2e/framew
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import Any, Final
 
 import pytest
-import pytest_asyncio
 from cryptography.x509.oid import NameOID
 
 from certwright.kube.api.core import SECRETS
 from certwright.pki.certificates import CertificateFacts
 from certwright.resources.certificate import OtherName, PrivateKeySpec
 from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES
-from conformance.suites import DOMAIN, SUITES, Suite, open_suite, validate
+from conformance.suites import DOMAIN, SUITES, Suite, suite_fixtures, validate
 
 RSA = PrivateKeySpec()
 ECDSA = PrivateKeySpec(algorithm="ECDSA")
@@ -88,22 +86,8 @@ ROWS: Final[dict[tuple[int, str], dict[str, Any]]] = {
 rows, 30 and 31, are stories with tests of their own."""
 
 
-# One world for all rows of a suite: to make one takes longer than a row.
 shared = pytest.mark.asyncio(loop_scope="module")
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module", params=SUITES)
-async def opened(request: pytest.FixtureRequest) -> AsyncIterator[Suite]:
-    """Each of our issuers."""
-    async with open_suite(str(request.param)) as made:
-        yield made
-
-
-@pytest_asyncio.fixture(loop_scope="module")
-async def suite(opened: Suite) -> AsyncIterator[Suite]:
-    """The suite, with nothing left of the test before."""
-    yield opened
-    await opened.clean()
+opened, suite = suite_fixtures(SUITES)
 
 
 def test_every_row_of_the_suite_is_here() -> None:

@@ -6,13 +6,11 @@ Source: cert-manager `test/e2e/suite/conformance/certificatesigningrequests`.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
 
 import pytest
-import pytest_asyncio
 from msgspec.structs import replace
 
 from certwright.kube.api.core import SECRETS, Secret, SecretMeta
@@ -30,7 +28,7 @@ from certwright.resources.request import (
 )
 from certwright.resources.table import CERTIFICATE_SIGNING_REQUESTS
 from conformance import openssl
-from conformance.suites import DOMAIN, SUITES, Suite, open_suite
+from conformance.suites import DOMAIN, SUITES, Suite, suite_fixtures
 
 ENABLED: Final = "*,certificatesigningrequests-issuer-ca,certificatesigningrequests-issuer-selfsigned"
 USAGES: Final = ("digital signature", "key encipherment")
@@ -89,22 +87,8 @@ ROWS: Final = {
 }
 
 
-# One world for all rows of a suite: to make one takes longer than a row.
 shared = pytest.mark.asyncio(loop_scope="module")
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module", params=SUITES)
-async def opened(request: pytest.FixtureRequest) -> AsyncIterator[Suite]:
-    """Each of our signers."""
-    async with open_suite(str(request.param), enabled=ENABLED) as made:
-        yield made
-
-
-@pytest_asyncio.fixture(loop_scope="module")
-async def suite(opened: Suite) -> AsyncIterator[Suite]:
-    """The suite, with nothing left of the test before."""
-    yield opened
-    await opened.clean()
+opened, suite = suite_fixtures(SUITES, enabled=ENABLED)
 
 
 def signer_name(reference: IssuerReference) -> str:

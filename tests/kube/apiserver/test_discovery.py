@@ -71,51 +71,6 @@ def test_the_groups_are_listed_one_by_one(registry: Registry) -> None:
     assert ask(registry, "/apis/cert-manager.io")["kind"] == "APIGroup"
 
 
-def test_a_version_lists_its_resources_and_their_status(registry: Registry) -> None:
-    resources = {r["name"]: r for r in ask(registry, "/apis/cert-manager.io/v1")["resources"]}
-    assert resources["certificates"] == {
-        "name": "certificates",
-        "singularName": "certificate",
-        "namespaced": True,
-        "kind": "Certificate",
-        "verbs": ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"],
-        "shortNames": ["cert", "certs"],
-        "categories": ["cert-manager"],
-        "storageVersionHash": "QwYBQGuMyKo=",
-    }
-    assert resources["certificates/status"] == {
-        "name": "certificates/status",
-        "singularName": "",
-        "namespaced": True,
-        "kind": "Certificate",
-        "verbs": ["get", "patch", "update"],
-    }
-    listed = ask(registry, "/api/v1")["resources"]
-    # As a cluster of Kubernetes' own says it.
-    assert next(r for r in listed if r["name"] == "secrets")["storageVersionHash"] == "S6u1pOWzb84="
-    core = {r["name"]: r.get("shortNames") for r in listed}
-    assert core == {
-        "configmaps": ["cm"],
-        "endpoints": ["ep"],
-        "events": ["ev"],
-        "limitranges": ["limits"],
-        "namespaces": ["ns"],
-        "namespaces/finalize": None,
-        "namespaces/status": None,
-        "nodes": ["no"],
-        "nodes/status": None,
-        "pods": ["po"],
-        "pods/status": None,
-        "resourcequotas": ["quota"],
-        "resourcequotas/status": None,
-        "secrets": None,
-        "serviceaccounts": ["sa"],
-        "serviceaccounts/token": None,
-        "services": ["svc"],
-        "services/status": None,
-    }
-
-
 @pytest.mark.parametrize(
     ("accept", "version"),
     [
@@ -154,15 +109,6 @@ def test_everything_is_told_at_once_to_those_who_ask_for_it(
 def test_the_core_group_has_no_name_in_the_aggregated_form(registry: Registry) -> None:
     [group] = ask(registry, "/api", AGGREGATED)["items"]
     assert group["metadata"] == {}
-
-
-def test_who_has_the_newest_state_is_told_so(registry: Registry) -> None:
-    first = respond(registry, "/apis", AGGREGATED)
-    etag = first.headers["etag"]
-    again = respond(registry, "/apis", AGGREGATED, etag)
-    assert (again.status, again.body) == (304, b"")
-    registry.drop_crd("issuers.cert-manager.io")
-    assert respond(registry, "/apis", AGGREGATED, etag).status == 200
 
 
 @pytest.mark.parametrize(

@@ -53,23 +53,6 @@ async def test_among_built_in_kinds_what_is_not_there_has_a_status(api: Api, pat
     assert answer.json["message"] == "the server could not find the requested resource"
 
 
-@pytest.mark.parametrize(
-    ("method", "path"),
-    [
-        ("POST", f"{SECRETS}/a"),
-        ("PUT", SECRETS),
-        ("PATCH", SECRETS),
-        ("DELETE", "/api/v1/namespaces"),
-        ("DELETE", "/api/v1/secrets"),
-        ("POST", "/api/v1/secrets"),
-        ("TRACE", SECRETS),
-    ],
-)
-async def test_a_verb_that_the_path_does_not_take(api: Api, method: str, path: str) -> None:
-    answer = await api.call(method, path)
-    assert (answer.status, answer.json["reason"]) == (405, "MethodNotAllowed")
-
-
 async def test_percent_encoded_names_are_names(api: Api) -> None:
     await api.secret("a.b")
     assert (await api.ok("GET", f"{SECRETS}/a%2eb"))["metadata"]["name"] == "a.b"

@@ -15,13 +15,11 @@ from typing import Any, Generic, TypeVar
 
 from certwright.kube.api.meta import ObjectKey
 from certwright.kube.client.compressed import PackedObjects, Packing
+from certwright.kube.util.multi_map import MultiMap
 
 T = TypeVar("T")
 Indexer = Callable[[T], Iterable[str]]
 """Index function: the values under which an object is indexed, possibly none."""
-
-_Bucket = ObjectKey | dict[ObjectKey, None]
-"""The keys that have a value: most values have one object, which needs no set."""
 
 _Places = list[tuple[str, ...]]
 """For each index the values under which one object is indexed."""
@@ -72,7 +70,7 @@ class Cache(Generic[T]):
             PackedObjects(packing) if packing is not None else PackedObjects(_NOT_PACKED, fresh=math.inf)
         )
         self._indexers = dict(indexers or {})
-        self._indexes: dict[str, dict[str, _Bucket]] = {name: {} for name in self._indexers}
+        self._indexes = {name: MultiMap[str, ObjectKey]() for name in self._indexers}
         self._nowhere: _Places = [()] * len(self._indexers)
         self._tombstones: dict[ObjectKey, int] = {}
 
@@ -112,15 +110,12 @@ class Cache(Generic[T]):
 
     def by_index(self, index: str, value: str) -> list[T]:
         """The objects for which the indexer returned this value. Raises `KeyError` for an unknown index."""
-        bucket = self._indexes[index].get(value)
-        if bucket is None:
-            return []
-        return [obj for key in _keys(bucket) if (obj := self._objects.get(key)) is not None]
+        keys = self._indexes[index].of(value)
+        return [obj for key in keys if (obj := self._objects.get(key)) is not None]
 
     def keys_by_index(self, index: str, value: str) -> Sequence[ObjectKey]:
         """The keys of what `by_index` returns."""
-        bucket = self._indexes[index].get(value)
-        return () if bucket is None else _keys(bucket)
+        return self._indexes[index].of(value)
 
     def has(self, index: str, value: str) -> bool:
         """Whether any object has this value. Raises `KeyError` for an unknown index."""
@@ -198,10 +193,10 @@ class Cache(Generic[T]):
         for index, left, entered in zip(self._indexes.values(), before, after, strict=True):
             for value in left:
                 if value not in entered:
-                    _leave(index, value, key)
+                    index.discard(value, key)
             for value in entered:
                 if value not in left:
-                    _enter(index, value, key)
+                    index.add(value, key)
 
     def _places(self, key: ObjectKey, obj: T) -> _Places:
         places: _Places = []
@@ -213,23 +208,3 @@ class Cache(Generic[T]):
                 _log.exception("index %s: cannot place %s", name, key)
                 places.append(())
         return places
-
-
-def _keys(bucket: _Bucket) -> Sequence[ObjectKey]:
-    return (bucket,) if isinstance(bucket, ObjectKey) else list(bucket)
-
-
-def _enter(index: dict[str, _Bucket], value: str, key: ObjectKey) -> None:
-    bucket = index.setdefault(value, key)
-    if isinstance(bucket, dict):
-        bucket[key] = None
-    elif bucket != key:
-        index[value] = {bucket: None, key: None}
-
-
-def _leave(index: dict[str, _Bucket], value: str, key: ObjectKey) -> None:
-    bucket = index.get(value)
-    if isinstance(bucket, dict):
-        bucket.pop(key, None)
-    if not bucket or bucket == key:
-        index.pop(value, None)

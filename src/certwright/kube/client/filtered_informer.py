@@ -26,6 +26,7 @@ from certwright.kube.client.reflector import Answer
 from certwright.kube.client.rest import Client
 from certwright.kube.client.watch import RawEvent, identify
 from certwright.kube.util.clock import Clock
+from certwright.kube.util.multi_map import MultiMap
 
 T = TypeVar("T")
 
@@ -240,25 +241,19 @@ class NamesByValue:
     name may be found by another value too."""
 
     def __init__(self) -> None:
-        self._keys: dict[int, tuple[ObjectKey, ...]] = {}
+        self._keys = MultiMap[int, ObjectKey]()
 
     def keys(self, value: str) -> Sequence[ObjectKey]:
         """The names with that value."""
-        return self._keys.get(hash(value), ())
+        return self._keys.of(hash(value))
 
     def add(self, value: str, key: ObjectKey) -> None:
         """Add a value of the name, which may have others."""
-        there = self._keys.get(hash(value), ())
-        if key not in there:
-            self._keys[hash(value)] = (*there, key)
+        self._keys.add(hash(value), key)
 
     def discard(self, value: str, key: ObjectKey) -> None:
         """Remove a value of the name."""
-        left = tuple(other for other in self._keys.get(hash(value), ()) if other != key)
-        if left:
-            self._keys[hash(value)] = left
-        else:
-            self._keys.pop(hash(value), None)
+        self._keys.discard(hash(value), key)
 
 
 class Identity(Struct, frozen=True):

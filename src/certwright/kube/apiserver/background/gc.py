@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -43,6 +43,7 @@ from certwright.kube.apiserver.verbs.updates import Update, modify
 from certwright.kube.store.contract import Changed, DamagedRow, Exists, Key, Missing, Row
 from certwright.kube.util.caches import Lru
 from certwright.kube.util.http_messages import Request
+from certwright.kube.util.multi_map import MultiMap
 
 _ATTEMPTS = 5
 _MOST_RECENT = 2_048
@@ -401,41 +402,14 @@ class OwnerWarnings:
             await backend.put(event, key, objects.columns(obj), previous=None)
 
 
-class Dependents:
-    """Index from the uid of an owner to the keys of its dependents, in the order in which they were added:
-    some 300 bytes for an owner with one dependent, as most have."""
+class Dependents(MultiMap[str, Key]):
+    """Index from the uid of an owner to the keys of its dependents: some 300 bytes for an owner with one
+    dependent, as most have."""
 
-    def __init__(self) -> None:
-        self._of: dict[str, Key | dict[Key, None]] = {}
-
-    def __contains__(self, uid: str) -> bool:
-        """Whether the owner has dependents."""
-        return uid in self._of
-
-    def of(self, uid: str) -> Sequence[Key]:
-        """The dependents of that owner."""
-        dependents = self._of.get(uid)
-        if dependents is None:
-            return ()
-        return (dependents,) if isinstance(dependents, Key) else tuple(dependents)
-
-    def add(self, uid: str, key: Key) -> None:
+    def add(self, key: str, value: Key) -> None:
         """Add a dependent."""
         # There are few namespaces.
-        key = Key(key.bucket, sys.intern(key.namespace), key.name)
-        dependents = self._of.setdefault(uid, key)
-        if isinstance(dependents, dict):
-            dependents[key] = None
-        elif dependents != key:
-            self._of[uid] = {dependents: None, key: None}
-
-    def discard(self, uid: str, key: Key) -> None:
-        """Remove a dependent, if it is known."""
-        dependents = self._of.get(uid)
-        if isinstance(dependents, dict):
-            dependents.pop(key, None)
-        if dependents == key or dependents == {}:
-            del self._of[uid]
+        super().add(key, Key(value.bucket, sys.intern(value.namespace), value.name))
 
 
 GARBAGE_COLLECTOR, NAMESPACE_CONTROLLER = "generic-garbage-collector", "namespace-controller"
