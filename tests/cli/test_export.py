@@ -72,7 +72,10 @@ def limited(cli: Cli, issued: str, tmp_path: Path) -> Iterator[str]:
     path = tmp_path / "limited"
     words = ("user", "create", f"m-{issued}", "--certificates", f"{issued}/web", "--kubeconfig", str(path))
     outcome = cli(*words)
-    assert (outcome.status, outcome.err) == (0, "")
+    assert outcome.status == 0
+    assert outcome.err.startswith(f"warning: {path} names https://127.0.0.1:")
+    wrong = cli(*words, "--server", "pki.example.com")
+    assert (wrong.status, "`pki.example.com` is not an https URL" in wrong.err) == (2, True)
     assert f"(reads {issued}/web): {path} is valid until " in outcome.out
     yield str(path)
     assert cli("user", "delete", f"m-{issued}").status == 0
@@ -97,6 +100,7 @@ def test_a_user_of_certificates_reads_these_and_nothing_else(
     ):
         outcome = cli(*refused, "--kubeconfig", limited)
         assert (outcome.status, "forbidden" in outcome.err) == (1, True), (refused, outcome)
+    assert "(you may not read them)" in cli("status", "web", "--kubeconfig", limited).out
     other = cli("export", "other", "--to", str(tmp_path / "b"), "--kubeconfig", limited)
     assert (other.status, "`certwright user create` with --certificates" in other.err) == (5, True)
     listed = {user["name"]: user for user in json.loads(cli("user", "list", "-o", "json").out)}

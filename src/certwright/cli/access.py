@@ -33,6 +33,7 @@ from certwright.kube.client.kubeconfig_file import KubeconfigError
 from certwright.kube.client.rest import Client
 from certwright.kube.client.tokens import Claims, claims_of
 from certwright.kube.client.transport import Transport
+from certwright.kube.util.connections import is_this_machine
 from certwright.kube.util.http_messages import Response
 
 DEFAULT_DATA_DIR = Path("certwright-data")
@@ -161,9 +162,11 @@ async def session(
             "address of another program, or does a proxy answer? --kubeconfig names another server"
         ) from error
     except Unreachable as error:
+        advice = "is it running there, and does this machine reach it? --kubeconfig names another"
+        if is_this_machine(urlsplit(access.server).hostname or ""):
+            advice = "is the server running? `certwright serve` starts it, --kubeconfig names another"
         raise Failed(
-            f"the server {access.server} of {choice} cannot be reached: {str(error).rstrip('.')}; "
-            "is the server running? `certwright serve` starts it, --kubeconfig names another"
+            f"the server {access.server} of {choice} cannot be reached: {str(error).rstrip('.')}; {advice}"
         ) from error
     except Unauthorized as error:
         raise Failed(_unauthorized(choice, access, error)) from error

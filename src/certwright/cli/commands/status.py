@@ -43,12 +43,18 @@ _BASIC_CONSTRAINTS = der.oid("2.5.29.19")
 async def view(here: Session, certificate: Json, now: datetime) -> StatusView:
     """The status of `certificate`. Raises the client's errors."""
     objects = await related.read_related(here.client, certificate)
-    events = await related_events(here.client, objects)
+    events: list[Json] = []
+    unread: list[str] = []
+    try:
+        events = await related_events(here.client, objects)
+    except errors.Forbidden:
+        unread = ["(you may not read them)"]
     delivered = await deliveries.of_certificate(here.client, certificate)
     content = as_json(objects, events, now)
     content["deliveries"] = [deliveries.as_json(delivery, now) for delivery in delivered]
     lines = [delivery_status.line(delivery, now) for delivery in delivered]
-    return StatusView([*report(objects, events, now), *sections.section("Deliveries", lines)], content)
+    more = [*sections.section("Events", unread), *sections.section("Deliveries", lines)]
+    return StatusView([*report(objects, events, now), *more], content)
 
 
 def report(objects: RelatedObjects, events: list[Json], now: datetime) -> list[str]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import click
 import msgspec
@@ -36,6 +37,7 @@ from certwright.kube.api.meta import ObjectKey, ObjectMeta
 from certwright.kube.client import kubeconfig
 from certwright.kube.client.kubeconfig_file import KubeconfigError
 from certwright.kube.client.rest import Client
+from certwright.kube.util.connections import is_this_machine
 from certwright.kube.util.files import write_atomically
 
 Json = dict[str, Any]
@@ -313,6 +315,19 @@ def _parse_certificates(
     return tuple(dict.fromkeys(keys))
 
 
+def _parse_server(url: str | None) -> str | None:
+    if url is None:
+        return None
+    try:
+        parts = urlsplit(url)
+        is_usable = parts.scheme == "https" and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_usable = False
+    if not is_usable:
+        raise click.BadParameter(f"`{url}` is not an https URL; write e.g. https://pki.example.com:8443")
+    return url
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Target:
     """The file to write, and where the server is, for the administrator and for the user."""
@@ -331,6 +346,7 @@ class _Target:
         "--server",
         "The server's address in the new kubeconfig.  [default: as in the administrator's]",
         metavar="URL",
+        parse=_parse_server,
     )
 
 
@@ -421,6 +437,11 @@ async def create(
     if role in _TOKEN_ROLES and not namespaces:
         report_warning(
             f"{role} in all namespaces includes the tokens of all users, administrators' too; -n limits it"
+        )
+    if certificates and target.server is None and is_this_machine(urlsplit(server).hostname or ""):
+        report_warning(
+            f"{target.kubeconfig} names {server}, which is this machine; for another one give --server, e.g. "
+            "--server https://pki.example.com:8443"
         )
     rights = f"{role}{where}" if role else f"reads {', '.join(map(str, keys))}"
     echo(f"user {name} ({rights}): {target.kubeconfig} is valid until {token.expires}")

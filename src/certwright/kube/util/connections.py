@@ -132,7 +132,7 @@ def proxy_for(url: str) -> str:
     Raises `ValueError` for an invalid URL.
     """
     parts = urlsplit(url)
-    if _is_this_machine(parts.hostname or "") or not any(
+    if is_this_machine(parts.hostname or "") or not any(
         name.lower().endswith("_proxy") for name in os.environ
     ):
         return ""
@@ -141,7 +141,8 @@ def proxy_for(url: str) -> str:
     return "" if proxy_bypass(parts.netloc) else getproxies_environment().get(parts.scheme, "")
 
 
-def _is_this_machine(host: str) -> bool:
+def is_this_machine(host: str) -> bool:
+    """Whether the name or address is one that only this machine reaches by it."""
     try:
         return ip_address(host).is_loopback
     except ValueError:
