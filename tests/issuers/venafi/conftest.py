@@ -163,27 +163,27 @@ def make_setup(product: str, fake: FakeVenafi) -> VenafiSetup:
 @pytest.fixture(params=PRODUCTS)
 async def setup(request: pytest.FixtureRequest, fake: FakeVenafi) -> AsyncIterator[VenafiSetup]:
     """An issuer of each product."""
-    created = make_setup(str(request.param), fake)
-    yield created
-    for client in created.clients:
+    async for made in _closing(make_setup(str(request.param), fake)):
+        yield made
+
+
+async def _closing(made: VenafiSetup) -> AsyncIterator[VenafiSetup]:
+    yield made
+    for client in made.clients:
         await client.close()
 
 
 @pytest.fixture
 async def tpp(fake: FakeVenafi) -> AsyncIterator[VenafiSetup]:
     """An issuer of TPP by user and password."""
-    created = make_setup("tpp", fake)
-    yield created
-    for client in created.clients:
-        await client.close()
+    async for made in _closing(make_setup("tpp", fake)):
+        yield made
 
 
 @pytest.fixture
 async def cloud(fake: FakeVenafi) -> AsyncIterator[VenafiSetup]:
-    created = make_setup("cloud", fake)
-    yield created
-    for client in created.clients:
-        await client.close()
+    async for made in _closing(make_setup("cloud", fake)):
+        yield made
 
 
 @pytest.fixture
