@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from certwright.controllers.cache.caches import Caches, signer_of
+from certwright.controllers.cache.caches import Caches, signer_reference
 from certwright.controllers.cache.issuer_sets import issuer_value
 from certwright.kube.api.meta import ObjectKey, Owned
 from certwright.kube.runtime.controller import Result
@@ -59,7 +59,7 @@ class Authorities:
     def signer_of(self, certificate: Certificate) -> Issuer | ClusterIssuer | None:
         """The issuer that signed the Certificate: as `issuer_of`, or the member of the set that its spec
         names."""
-        reference = signer_of(self._caches, certificate)
+        reference = signer_reference(self._caches, certificate)
         return self._find(reference, certificate) if reference is not None else None
 
     def _find(self, reference: IssuerReference, certificate: Certificate) -> Issuer | ClusterIssuer | None:

@@ -28,7 +28,7 @@ from certwright.controllers.acme.solver_lookup import SolverLookup
 from certwright.controllers.acme.waits import Wait
 from certwright.controllers.authorities import Authorities
 from certwright.controllers.cache import event_handlers as events
-from certwright.controllers.cache.caches import Caches, signer_of
+from certwright.controllers.cache.caches import Caches, signer_reference
 from certwright.controllers.cache.event_handlers import Add
 from certwright.controllers.cache.secrets import Dependents
 from certwright.controllers.cache.shard_filter import Mine
@@ -178,7 +178,7 @@ class Wiring:
             self._dependents,
             registry=self.clients.registry,
             recheck_issuer=self._recheck,
-            signer_of=partial(signer_of, caches),
+            signer_of=partial(signer_reference, caches),
             now=now,
         )
         self.ledgers = RateLimits(

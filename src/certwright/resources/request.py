@@ -154,7 +154,7 @@ class Signer(NamedTuple):
         return f"{self.kind} {self.namespace}/{self.name}" if self.namespace else f"{self.kind} {self.name}"
 
 
-def signer_of(signer_name: str) -> Signer | None:
+def parse_signer_name(signer_name: str) -> Signer | None:
     """Parse `issuers.cert-manager.io/<namespace>.<name>` or `clusterissuers.cert-manager.io/<name>`; None for
     all other names."""
     resource, _, rest = signer_name.partition("/")

@@ -33,7 +33,7 @@ from certwright.resources import names, reasons
 from certwright.resources.acme import ACMEAuthorization, Challenge, ChallengeSpec, Order, OrderSpec
 from certwright.resources.issuer import ACMEIssuer
 from certwright.resources.references import IssuerReference
-from certwright.resources.request import signer_of
+from certwright.resources.request import parse_signer_name
 from certwright.resources.solver import Solver
 from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATE_SIGNING_REQUESTS, ORDERS
 
@@ -163,7 +163,7 @@ class Provenance:
             return f"Refused: {called} does not exist, or this process does not read them"
         if not request.status.has(reasons.APPROVED) or request.status.has(reasons.DENIED):
             return f"Refused: {called} is not approved"
-        signer = signer_of(request.spec.signer_name)
+        signer = parse_signer_name(request.spec.signer_name)
         if signer is None or signer.namespace not in ("", order.metadata.namespace):
             return f"Refused: {called} names another signer"
         issuer = IssuerReference(name=signer.name, kind=signer.kind)

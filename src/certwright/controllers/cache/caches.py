@@ -402,9 +402,9 @@ def _note(certificate: Certificate) -> int:
     return ends_at << 1 | bool(certificate.status.next_private_key_secret_name)
 
 
-def signer_of(caches: Caches, certificate: Certificate) -> IssuerReference | None:
-    """The issuer that the last signed request of the Certificate was sent to, if it is a member of the
-    Certificate's set still; without a set the issuer of the spec. None: unknown."""
+def signer_reference(caches: Caches, certificate: Certificate) -> IssuerReference | None:
+    """The issuer that signed the Certificate: the spec's issuer; for a set, the issuer of the last signed
+    request, if it is still a member. None: unknown."""
     reference, meta = certificate.spec.issuer_ref, certificate.metadata
     if not reference.is_set:
         return reference

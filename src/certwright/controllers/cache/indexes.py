@@ -20,7 +20,12 @@ from certwright.resources.acme import Challenge, Order, OrderSpec
 from certwright.resources.certificate import Certificate
 from certwright.resources.issuer import ClusterIssuer, Issuer
 from certwright.resources.references import IssuerReference, secret_names
-from certwright.resources.request import CertificateRequest, CertificateSigningRequest, is_open, signer_of
+from certwright.resources.request import (
+    CertificateRequest,
+    CertificateSigningRequest,
+    is_open,
+    parse_signer_name,
+)
 
 _LONGEST_NAME: Final = 253
 SUFFIX_LENGTH: Final = 5
@@ -135,7 +140,7 @@ def awaited_issuers(request: CertificateRequest) -> Iterable[str]:
 
 def awaited_signers(request: CertificateSigningRequest) -> Iterable[str]:
     """The issuer of an open CertificateSigningRequest."""
-    signer = signer_of(request.spec.signer_name) if is_open(request) else None
+    signer = parse_signer_name(request.spec.signer_name) if is_open(request) else None
     return () if signer is None else (issuer_value(*signer),)
 
 

@@ -248,16 +248,28 @@ def log_change(before: Certificate, after: Certificate) -> None:
             renewal=new.renewal_time,
         )
     elif new.last_failure_time not in (None, old.last_failure_time):
-        _log_failed(after)
+        issuing = conditions.find(new.conditions, reasons.ISSUING)
+        record = read_retry(after.metadata.annotations)
+        _event(
+            logging.WARNING,
+            "issuance failed",
+            after,
+            issuer=_issuer(after),
+            reason=issuing.reason if issuing is not None else None,
+            attempts=new.failed_issuance_attempts or 1,
+            nextAttempt=record.next_attempt if record is not None else None,
+            notAfter=new.not_after,
+            cause=issuing.message if issuing is not None else None,
+        )
     elif _ready(before) is not _ready(after):
-        ready = conditions.find(after.status.conditions, reasons.READY)
+        ready = conditions.find(new.conditions, reasons.READY)
         if ready is None:
             return
         if ready.status == "True":
-            _event(logging.INFO, "certificate ready", after, notAfter=after.status.not_after)
+            _event(logging.INFO, "certificate ready", after, notAfter=new.not_after)
         elif _ready(before):
             # A changed spec is re-issued, which is the normal course.
-            is_issuing = conditions.is_true(after.status.conditions, reasons.ISSUING)
+            is_issuing = conditions.is_true(new.conditions, reasons.ISSUING)
             is_normal = is_issuing and ready.reason != reasons.EXPIRED
             level = logging.INFO if is_normal else logging.WARNING
             _event(level, "certificate not ready", after, reason=ready.reason, cause=ready.message)
@@ -279,23 +291,6 @@ def _issuer(certificate: Certificate) -> str:
         return f"{reference.kind_or_default}/{namespace}/{reference.name}"
     # The scope of external kinds is unknown.
     return f"{reference.kind_or_default}/{reference.name}"
-
-
-def _log_failed(after: Certificate) -> None:
-    status = after.status
-    issuing = conditions.find(status.conditions, reasons.ISSUING)
-    record = read_retry(after.metadata.annotations)
-    _event(
-        logging.WARNING,
-        "issuance failed",
-        after,
-        issuer=_issuer(after),
-        reason=issuing.reason if issuing is not None else None,
-        attempts=status.failed_issuance_attempts or 1,
-        nextAttempt=record.next_attempt if record is not None else None,
-        notAfter=status.not_after,
-        cause=issuing.message if issuing is not None else None,
-    )
 
 
 def _ready(certificate: Certificate) -> bool | None:

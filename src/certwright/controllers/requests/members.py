@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from certwright.controllers.backoff import LONGEST_OBEYED
-from certwright.controllers.cache.caches import Caches, signer_of
+from certwright.controllers.cache.caches import Caches, signer_reference
 from certwright.controllers.cache.indexes import awaits_signature
 from certwright.controllers.cache.issuer_sets import AnySet, members_of
 from certwright.controllers.cache.shard_filter import owning_request
@@ -170,7 +170,7 @@ class Members:
         spec, notes = msgspec.structs.replace(request.spec, issuer_ref=member), request.metadata.annotations
         sent = msgspec.structs.replace(request, spec=spec)
         certificate = self._caches.certificates.cache.get(key_of(request))
-        former = signer_of(self._caches, certificate) if certificate is not None else None
+        former = signer_reference(self._caches, certificate) if certificate is not None else None
         if names.REPLACES not in notes or (former is not None and former.same_issuer(member)):
             return sent
         kept = {key: value for key, value in notes.items() if key != names.REPLACES}

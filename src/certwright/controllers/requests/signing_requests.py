@@ -49,7 +49,7 @@ from certwright.resources.request import (
     Signer,
     SigningCondition,
     is_open,
-    signer_of,
+    parse_signer_name,
 )
 from certwright.resources.table import CERTIFICATE_SIGNING_REQUESTS
 
@@ -161,7 +161,7 @@ class SigningRequestReconciler:
     async def reconcile(self, key: ObjectKey) -> Result:
         """One pass over one request. Raises what the writes and the access review raise."""
         request = self._requests.cache.get(key)
-        signer = signer_of(request.spec.signer_name) if request else None
+        signer = parse_signer_name(request.spec.signer_name) if request else None
         if request is None or signer is None or not is_open(request):
             self.dependents.keep_only(key, ())
             self._reported.pop(key, None)
