@@ -24,7 +24,7 @@ from certwright.resources.request import (
     CertificateSigningRequest,
     CertificateSigningRequestSpec,
     Signer,
-    signer_of,
+    parse_signer_name,
 )
 from certwright.resources.table import CERTIFICATE_SIGNING_REQUESTS, CLUSTER_ISSUERS, ISSUERS
 from controllers.crashes import Unreliable
@@ -118,7 +118,7 @@ async def event_counts(world: World) -> list[tuple[str, str, int]]:
     ],
 )
 def test_a_signers_name_says_which_issuer_is_meant(name: str, signer: Signer | None) -> None:
-    assert signer_of(name) == signer
+    assert parse_signer_name(name) == signer
 
 
 @pytest.mark.parametrize("signer", [CA_ISSUER, CA_CLUSTER_ISSUER])
