@@ -416,11 +416,11 @@ async def test_nothing_that_a_tenant_writes_becomes_markup(world: World) -> None
         world,
         "/apis/cert-manager.io/v1/namespaces/shop/certificates/web",
         {
-            "metadata": {"annotations": {"note": EVIL, "x": "]]>--><!--"}},
+            "metadata": {"annotations": {"note": f"{EVIL}\u202e", "x": "]]>--><!--"}},
             "spec": {"subject": {"organizations": [EVIL]}, "commonName": "x", "secretName": "web"},
         },
     )
-    message = f"{EVIL} `{EVIL}` javascript:alert(1) \u202e \r\n\r\ndata: x"
+    message = f"{EVIL} `{EVIL}` javascript:alert(1) \u202e\u2066\x1b[2J \r\n\r\ndata: x"
     conditions = [
         {"type": kind, "status": "False", "reason": "<evil>", "message": message}
         for kind in ("Ready", "Issuing")
@@ -463,6 +463,7 @@ async def test_nothing_that_a_tenant_writes_becomes_markup(world: World) -> None
         assert checked.foreign == [], path
         assert [link for link in checked.found if ":" in link.partition("?")[0].partition("#")[0]] == [], path
         assert "49" not in page.text.split("{{7*7}}")[0][-3:]
+        assert not {*"\u202e\u2066\x1b"} & {*page.html}
         assert "Call us" not in page.html
         shown += EVIL.partition("{")[0][4:9] in page.text
         response = await admin.ask("GET", f"/ui/live?at={quote(path)}")

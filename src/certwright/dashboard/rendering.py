@@ -15,6 +15,7 @@ import jinja2
 from markupsafe import Markup, escape
 
 from certwright.diagnosis import words
+from certwright.kube.util.encoding import visible
 from certwright.kube.util.http_messages import Response
 
 _TYPES: Final = {
@@ -30,12 +31,25 @@ _COMMAND: Final = re.compile(r"`((?:certwright|kubectl) [A-Za-z0-9 ./:=_-]+)`")
 
 def _coded(text: str) -> Markup:
     """The text with its commands, between backticks, as code elements."""
-    return Markup(_COMMAND.sub(r"<code>\1</code>", str(escape(words.shortened(text)))))  # noqa: S704 - escaped
+    return Markup(_COMMAND.sub(r"<code>\1</code>", str(escape(_plain(words.shortened(text))))))  # noqa: S704 - escaped
+
+
+_REORDERING: Final = dict.fromkeys(
+    (*range(0x202A, 0x202F), *range(0x2066, 0x206A)), "\N{REPLACEMENT CHARACTER}"
+)
+"""Characters that change the order of the text after them. Source: Unicode Standard Annex 9, §2."""
+
+
+def _plain(text: str) -> str:
+    """The text without characters that let a part of it look like another text."""
+    return text if text.isprintable() else visible(text).translate(_REORDERING)
 
 
 def _printed(value: Any) -> Any:
     """What an expression of a template prints. Tenants write most texts, and may write megabytes."""
-    return words.shortened(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+    return (
+        _plain(words.shortened(value)) if isinstance(value, str) and not isinstance(value, Markup) else value
+    )
 
 
 def _with_query(query: Mapping[str, str], **changes: Any) -> str:
@@ -71,7 +85,7 @@ def environment() -> jinja2.Environment:
         "with_query": _with_query,
         "coded": _coded,
         "safe_svg": Markup,
-        "whole": escape,
+        "whole": lambda text: escape(_plain(text)),
     }
     return environment
 
