@@ -66,7 +66,7 @@ class Choice(msgspec.Struct, frozen=True):
 
 
 class _Patient:
-    """A transport that prints once what a request waits for, so that a slow server is no silence."""
+    """A transport that prints once what a request waits for, so that a slow server is visible."""
 
     def __init__(self, transport: Transport, server: str) -> None:
         self._transport, self._server = transport, server

@@ -388,10 +388,10 @@ Schema = Mapping[str, Any]
 
 
 def explain(error: ApiError, schema: Schema | None, content: Mapping[str, Any] | None = None) -> list[str]:
-    """One sentence per error, each with its field first and the fix, if known, last.
+    """One sentence per error: first its field, last the fix, if known.
 
-    `schema` is the kind's OpenAPI schema (`openAPIV3Schema` of its CRD), if there is one. `content` is the
-    object as written; None if its values must not be shown.
+    `schema`: the kind's OpenAPI schema (`openAPIV3Schema` of its CRD), if any. `content`: the object as
+    written; None if its values must not be shown.
     """
     unknown = [_unknown_field(path, schema) for path in _UNKNOWN.findall(error.message)]
     doubled = [f"{path}: is a duplicate; keep one of the two" for path in _DUPLICATE.findall(error.message)]
@@ -478,7 +478,7 @@ def _value_at(content: Any, path: str) -> Any:
 
 
 def _nearest(word: str, words: list[str]) -> str:
-    """The one of `words` that was probably meant, whatever its case; "" for none."""
+    """The word in `words` that was probably meant, whatever its case; "" without one."""
     bare = {re.sub(r"[^a-z0-9]", "", known.lower()): known for known in words}
     near = lazy.difflib.get_close_matches(re.sub(r"[^a-z0-9]", "", word.lower()), bare, n=1)
     return bare[near[0]] if near else ""

@@ -50,8 +50,8 @@ _ORDERED_KINDS = frozenset(
 async def each_in_order(
     items: Sequence[T], work: Callable[[T], Awaitable[R]], *, alone: Callable[[T], bool]
 ) -> AsyncGenerator[tuple[T, R], None]:
-    """Each item with the result of its work, in order. An item that is `alone` begins when all before it have
-    ended, and ends before the next begins. The first exception of `work` ends the others."""
+    """Each item with the result of its work, in order. An item that is `alone` begins after all earlier items
+    have ended, and ends before the next begins. The first exception of `work` ends the others."""
     room = asyncio.Semaphore(_AT_ONCE)
     running: deque[tuple[T, asyncio.Task[R]]] = deque()
 
@@ -79,7 +79,8 @@ async def each_in_order(
 
 
 class Order:
-    """Which objects are sent alone: all of a few, those that others depend on, and the second of a name."""
+    """The order of sending: which objects are sent alone, because they are few, others depend on them, or
+    their name is a duplicate."""
 
     def __init__(self, total: int) -> None:
         self._few = total <= ONE_AT_A_TIME
@@ -126,10 +127,10 @@ States = dict[tuple[str, str], Json | None]
 
 
 async def follow(client: Client, kind: Kind[Json], namespace: str, name: str = "") -> AsyncGenerator[States]:
-    """Yield the states of the objects of the namespace (of all if it is empty), or of one object of it: first
-    of all of them, then of those that have changed. Never ends.
+    """Yield the states of the objects of a namespace (empty: of all), or of one object: first the present
+    states, then the changed ones. Never ends.
 
-    Raises `ApiError` and `Unreachable`. The caller must close it when leaving early (`contextlib.aclosing`).
+    Raises `ApiError` and `Unreachable`. A caller that leaves early must close it (`contextlib.aclosing`).
     """
     fields = f"metadata.name={name}" if name else ""
     known: set[tuple[str, str]] = {(namespace, name)} if name else set()

@@ -55,7 +55,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One value of a file, and where it is. `shown` is the value as it was written, without credentials."""
+    """A value of a file, and its place. `shown`: the value as written, without credentials."""
 
     key: str
     value: Any
@@ -64,7 +64,7 @@ class Setting:
     line: int
 
     def hide(self, text: str) -> str:
-        """The text with what variables and files contain, which may be credentials, as it was written."""
+        """The text as written, without the contents of variables and files, which may be credentials."""
         values, shown = (part if isinstance(part, list) else [part] for part in (self.value, self.shown))
         for value, instead in zip(values, shown, strict=True):
             if value and value != instead:
@@ -164,8 +164,8 @@ def keys_of(command: click.Command) -> dict[str, Key]:
 
 
 class Files:
-    """The configuration of one command in a file and `conf.d` beside it. `problems` is what is wrong with
-    them; the other members hold what could be read."""
+    """The configuration of one command: a file, and `conf.d` beside it. `problems`: their errors; the other
+    members contain the valid part."""
 
     def __init__(self, path: Path, context: click.Context) -> None:
         self.keys = keys_of(context.command)
@@ -433,9 +433,9 @@ def _is_typed(context: click.Context, option: click.Parameter) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reread:
-    """The arguments and files of a running command, read again. `settings` is what its function returns while
-    `only_reading`, `params` what it is made from. `applied` are the keys, or flags, whose other values are in
-    there, and `pending` those that need a restart."""
+    """The arguments and files of a running command, read again. `settings`: the result of its function while
+    `only_reading`; `params`: its arguments. `applied`: the keys, or flags, with new values in `settings`;
+    `pending`: those that need a restart."""
 
     settings: Any
     params: dict[str, Any]
@@ -450,8 +450,8 @@ class Reread:
 
 
 def reread(context: click.Context) -> Reread:
-    """Parse the arguments of a running command, and its files, again; what cannot change while it runs is as
-    before. Raises `click.ClickException`."""
+    """Parse the arguments of a running command, and its files, again; values that need a restart are
+    unchanged. Raises `click.ClickException`."""
     arguments = list(context.meta[_ARGUMENTS])
     fresh = context.command.make_context(context.info_name, arguments, parent=context.parent)
     applied, pending = [], []

@@ -39,7 +39,7 @@ class Component(Protocol):
         """Return when a task that must never end has ended, with the reason."""
 
     async def close(self) -> None:
-        """Stop it."""
+        """Stop the component."""
 
 
 DATA_DIR = directory(
@@ -104,8 +104,7 @@ class LogFlags:
 
 class Stop:
     """Set once by SIGINT or SIGTERM; a second signal ends the program immediately. SIGHUP calls `reload`,
-    which returns a sentence about what it has done and raises `Failed` if that is nothing; it never ends the
-    program."""
+    which returns a sentence about its changes, or raises `Failed` without any; the program continues."""
 
     def __init__(self) -> None:
         self.event = asyncio.Event()
@@ -152,7 +151,8 @@ class Stop:
         self.event.set()
 
     async def unless_stopped(self, work: Coroutine[Any, Any, T]) -> T | None:
-        """The result of `work`; None if a signal came first, which cancels it. Raises what it raises."""
+        """The result of `work`; None if a signal came first, which cancels the work. Raises what `work`
+        raises."""
         working, stopped = asyncio.ensure_future(work), asyncio.ensure_future(self.event.wait())
         try:
             await asyncio.wait((working, stopped), return_when=asyncio.FIRST_COMPLETED)
@@ -196,8 +196,8 @@ class Stop:
 
 async def reload(context: click.Context, use: Callable[[Any], Awaitable[str]]) -> str:
     """Read the flags and files of a running command again, and `use` the settings that its function returns
-    while `only_reading`; `use` returns which files it has read. Returns a sentence about all that was done.
-    Raises `Failed`; nothing has changed then."""
+    while `only_reading`; `use` returns the files it has read. Returns a sentence about all changes. Raises
+    `Failed`, without a change."""
     try:
         fresh = await asyncio.to_thread(reread, context)
         done = await use(fresh.settings)

@@ -124,10 +124,10 @@ def _canonical(name: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provider:
-    """What one DNS provider needs. `fields` maps each name in the file to its field of the issuer; fields
-    whose name ends in `SecretRef` or `SecretSecretRef` are entries of the Secret. `forms` are the required
-    names, alternatives of which one is enough; an empty one, or one without credentials, means those of the
-    server's environment. `others` are the names of other programs, by canonical name."""
+    """The settings of one DNS provider. `fields` maps each name in the file to its field of the issuer;
+    fields whose name ends in `SecretRef` or `SecretSecretRef` are entries of the Secret. `forms` are the
+    alternatives of required names; an empty form, or one without credentials, means the credentials of the
+    server's environment. `others` are the names in other programs, by canonical name."""
 
     fields: Mapping[str, str]
     forms: tuple[tuple[str, ...], ...]
@@ -264,7 +264,7 @@ SPELLINGS: Final[Mapping[str, str]] = {
 
 
 class Solved(msgspec.Struct, frozen=True):
-    """A solver, and the entries of the Secret that it refers to."""
+    """A solver, and the entries of its Secret."""
 
     solver: Json
     secret: dict[str, str] = {}
@@ -272,8 +272,8 @@ class Solved(msgspec.Struct, frozen=True):
 
 
 def dns01_solver(provider: str, credentials: Credentials | None, secret: str) -> Solved:
-    """The solver of that provider. `secret` is the name of the Secret. Raises `click.UsageError` for an
-    unknown provider, and `Failed` for credentials that it cannot use."""
+    """The solver of the provider. `secret` is the name of the Secret. Raises `click.UsageError` for an
+    unknown provider, and `Failed` for unusable credentials."""
     kind, colon, name = provider.partition(":")
     if colon and kind.lower() in _OPEN:
         return _open_solver(kind.lower(), name, credentials, secret)

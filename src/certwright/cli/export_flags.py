@@ -23,8 +23,8 @@ def export_flag(default: Path | None) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportFlags:
-    """What is exported to which directory, and the command that runs for each changed certificate. `export`
-    None: nothing is exported."""
+    """The exported certificates, the directory, and the command for each changed certificate. `export` None:
+    nothing is exported."""
 
     SECTION: ClassVar = "Files"
 

@@ -52,9 +52,9 @@ class _Truth(click.types.BoolParamType):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flag:
-    """A flag. `name` may contain a short one, too: `-n, --namespace`. `default` None: it has none. `parse`
-    gets the value as given; `settings` are click's. `reloads`: a running process applies another value.
-    `section` is that of the help; `often`: the short help has it."""
+    """A flag. `name` may contain a short name, too: `-n, --namespace`. `default` None: no default. `parse`
+    gets the value as given; `settings` are click's. `reloads`: a running process applies a new value.
+    `section`: of the help; `often`: the short help has it."""
 
     name: str
     text: str
@@ -81,7 +81,7 @@ class Flag:
 
 
 class Option(click.Option):
-    """An option that knows its flag."""
+    """A click option with its `Flag`."""
 
     def __init__(self, *names: Any, flag: Flag, **settings: Any) -> None:
         super().__init__(*names, **settings)
@@ -101,7 +101,7 @@ class Grouped(click.Command):
         self.params.append(shown)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The options by section, those without one first."""
+        """The options by section; options without a section first."""
         sections: dict[str, list[tuple[str, str]]] = {"Options": []}
         left_out = 0
         for option in self.get_params(ctx):
@@ -255,8 +255,8 @@ def group(kind: type) -> Any:
 
 
 def flags_of(kind: type) -> Iterator[tuple[str, Flag | Argument]]:
-    """The flags of a group and of the groups in it, in their order, each with its parameter. `SECTION` of the
-    group is the section of those that name none."""
+    """The flags of a group and its subgroups, in order, each with its parameter. `SECTION` of the group is
+    the section of flags without one."""
     for each in fields(kind):
         if (inner := each.metadata.get("group")) is not None:
             yield from flags_of(inner)
@@ -268,14 +268,14 @@ def flags_of(kind: type) -> Iterator[tuple[str, Flag | Argument]]:
 
 
 def gathered(name: str, make: Callable[..., Any], options: Sequence[Decorator] = ()) -> Decorator:
-    """Add the options to a command, which gets one argument `name` instead of the parameters of `make`: what
-    `make` returns for them."""
+    """Add the options to a command. In place of the parameters of `make`, the command gets one argument
+    `name`: the result of `make`."""
     return _gather(name, tuple(inspect.signature(make).parameters), make, options)
 
 
 def flag_options(name: str, kind: type, **others: Any) -> Decorator:
-    """Add the flags of the group to a command, which gets them as one argument `name` of that type. `others`
-    are flags to use instead of the group's, by parameter; None: no flag, and the default of the field."""
+    """Add the flags of the group to a command, which gets them as one argument `name` of that type. `others`:
+    flags to use in place of the group's, by parameter; None: no flag, and the field's default."""
     declared = dict(flags_of(kind))
     for parameter, other in others.items():
         if other is None:

@@ -75,7 +75,7 @@ _COLOURS: Final = {
 def aligned(rows: Iterable[Sequence[str]], *, at_least: Sequence[int] = ()) -> tuple[list[str], list[int]]:
     """The rows as lines, each column as wide as its widest cell, and those widths.
 
-    `at_least` are the column widths of earlier lines, so that later ones align with them.
+    `at_least`: the column widths of earlier lines, for alignment with them.
     """
     # One line each: a line break in a field must not forge a row.
     cells = [[visible(text).replace("\n", "\\n") for text in row] for row in rows]
@@ -143,8 +143,8 @@ def _excess(widths: Sequence[int], room: int) -> int:
 
 
 def _fitted(widths: Sequence[int], room: int, are_names: Sequence[bool]) -> list[int]:
-    """The widths that fit into the room: the last column, which is wrapped, shrinks first, then the others
-    that are wider than a day, then names, then all."""
+    """The widths that fit into the room. The last column, which is wrapped, shrinks first, then other columns
+    wider than a day, then names, then all."""
     fitted = list(widths)
     excess = _excess(widths, room)
     last = len(widths) - 1
@@ -200,8 +200,8 @@ class ServerTable:
         self._rows: list[dict[str, Any]] = content.get("rows") or []
 
     def header(self, *, wide: bool, namespaces: bool) -> list[str]:
-        """The names of the visible columns. Columns of priority 0 always are, others only in a wide table;
-        those with `hidden`, which `table_columns` sets, never are."""
+        """The names of the visible columns: columns of priority 0, in a wide table all columns, without
+        `hidden` columns, which `table_columns` sets."""
         names = [str(self._columns[i].get("name", "")).upper() for i in self._shown(wide=wide)]
         return ["NAMESPACE", *names] if namespaces else names
 
@@ -228,7 +228,7 @@ class ServerTable:
 
 
 def cell_text(value: Any) -> str:
-    """One cell on one line, as in kubectl."""
+    """A cell on one line, as in kubectl."""
     if value is None:
         return ""
     if isinstance(value, bool):

@@ -144,7 +144,8 @@ class LocalCopy:
             raise Problem(status, refusal.message) from None
 
     async def run_command(self) -> bool:
-        """Run the command if it has not succeeded for these files; whether it has run. Raises `Problem`."""
+        """Run the command, unless it has succeeded for these files; returns whether it has run. Raises
+        `Problem`."""
         written, command = self._written, self._settings.command
         if not command or written is None or written.is_hook_done:
             return False
@@ -217,7 +218,7 @@ class LocalCopy:
         return f"{self.key}: the files in {self._directory} are current; valid until {until}"
 
     def _check_directory(self) -> None:
-        """Raises `Problem` for a directory that others control: they could take the key."""
+        """Raises `Problem` for a directory that other users control, and so could take the key from."""
         for path in (self._directory, *self._directory.parents):
             try:
                 status = path.lstat()

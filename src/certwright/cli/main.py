@@ -253,7 +253,7 @@ class Program(click.Group):
 
 
 def _json_line(words: Sequence[str]) -> errors.LogLine | None:
-    """The JSON format, if the command line asks for it, so that errors about other options have it too."""
+    """The JSON format, if the command line requests it, for errors about other options."""
     if "--log-format=json" not in words and ("--log-format", "json") not in itertools.pairwise(words):
         return None
     from certwright.kit.logs import json_line  # only where it is asked for

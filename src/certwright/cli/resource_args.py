@@ -78,9 +78,9 @@ def split(words: Sequence[str]) -> list[tuple[str, tuple[str, ...]]]:
 def one_object(
     words: Sequence[str], kinds: Sequence[Kind[Json]], *, default: Kind[Json]
 ) -> tuple[Kind[Json], str]:
-    """The kind and the name that `NAME`, `KIND NAME` or `KIND/NAME` mean, without a request to the server.
+    """The kind and the name in `NAME`, `KIND NAME` or `KIND/NAME`, without a request to the server.
 
-    Raises `click.UsageError` for a kind that is not one of `kinds`, and for more than one object.
+    Raises `click.UsageError` for a kind that is not one of `kinds`, and for several objects.
     """
     match [part for word in words for part in word.split("/")]:
         case [name] if (kind := _named(name, kinds)) is None:
@@ -136,8 +136,8 @@ async def fetch(session: Session, kind: Kind[T], name: str) -> T:
 
 
 async def not_found(client: Client, error: NotFound | str, target: Target) -> str:
-    """The error with the namespace that was searched, and the name that was probably meant, its namespace, or
-    the command that lists all objects of the kind. `target` has one name."""
+    """The error with the searched namespace, and a suggestion: the probable name, its namespace, or the
+    command that lists all objects of the kind. `target` has one name."""
     kind, (name,) = target.kind, target.names
     sentence = f"{error} in namespace {target.namespace}" if kind.namespaced else str(error)
     try:

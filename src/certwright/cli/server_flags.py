@@ -1,4 +1,4 @@
-"""The options that make a server: those of `serve`, which `run` has too."""
+"""The options of a server, for `serve` and `run`."""
 
 from __future__ import annotations
 

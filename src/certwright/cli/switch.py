@@ -55,7 +55,7 @@ _INJECT: Final = f"{GROUP}/inject-"
 
 
 class Finding(NamedTuple):
-    """One statement, about an object or about the cluster, and what to do."""
+    """One statement about an object or the cluster, and the fix."""
 
     verdict: Verdict
     about: str
@@ -78,7 +78,8 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def findings(cluster: Cluster) -> list[Finding]:
-    """All statements about the cluster: what stops or is unknown, then what changes, then what works."""
+    """All statements about the cluster: first what stops or is unknown, then what changes, then what
+    works."""
     results = [
         *(
             Finding("unread", what, f"could not be read and was not checked: {why}")
@@ -191,7 +192,7 @@ def _plural(kind: str) -> str:
 
 
 def _component(deployment: Json) -> str | None:
-    """Which component of cert-manager a Deployment runs, by its image, else by the labels of its chart."""
+    """The component of cert-manager that a Deployment runs, by its image, else by its chart's labels."""
     for container in deployment["spec"]["template"]["spec"].get("containers") or ():
         if match := _IMAGE.search(container.get("image") or ""):
             return match[1]
@@ -320,7 +321,7 @@ _OPTIONAL: Final = (_GATEWAYS, _LISTENER_SETS)
 
 
 async def read(client: Client) -> Cluster:
-    """All that matters of one cluster. What cannot be read is in `missing`. Raises `Unreachable`."""
+    """The relevant facts of a cluster. Unreadable facts are in `missing`. Raises `Unreachable`."""
     missing: dict[str, str] = {}
 
     async def listed(kind: Kind[T]) -> list[T]:

@@ -1,7 +1,7 @@
 """The trust stores of this machine: the system's, NSS databases (Firefox, Chromium) and Java's.
 
-A CA is stored under a name that contains its fingerprint, so that removing it removes exactly what was added.
-Sources: update-ca-certificates(8), update-ca-trust(8), certutil(1) of NSS, keytool(1) of the JDK.
+A CA is stored under a name with its fingerprint, so that exactly the added CA is removed. Sources:
+update-ca-certificates(8), update-ca-trust(8), certutil(1) of NSS, keytool(1) of the JDK.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _TIMEOUT_S = 120
 
 
 class Ca(msgspec.Struct, frozen=True):
-    """A CA certificate: its PEM, the hexadecimal SHA-256 of its DER, and a file that contains the PEM."""
+    """A CA certificate: its PEM, the hexadecimal SHA-256 of its DER, and a file with the PEM."""
 
     pem: bytes
     fingerprint: str
@@ -60,7 +60,7 @@ class Command(msgspec.Struct, frozen=True):
         return shlex.join(self.words)
 
     def run(self) -> None:
-        """Run it. Raises `Failed` with the last line of its output."""
+        """Run the command. Raises `Failed` with the last line of its output."""
         done = _run(self.words)
         if done.returncode != 0:
             lines = (done.stderr.strip() or done.stdout.strip()).splitlines()
@@ -86,7 +86,7 @@ class Store(Protocol):
         """The commands that add the CA."""
 
     def uninstall(self, name: str) -> list[Command]:
-        """The commands that remove what `install` added under that name."""
+        """The commands that remove the CA that `install` added under that name."""
 
 
 class SystemStore(msgspec.Struct, frozen=True):

@@ -407,15 +407,15 @@ async def _existing_kind(here: Session, issuer: str) -> Json:
 
 
 def _placed(content: Json, namespace: str | None) -> Json:
-    """The object with its namespace, if it has one."""
+    """The object with the namespace, if its kind has namespaces."""
     if namespace is None or not _KINDS[content["kind"]].namespaced:
         return content
     return {**content, "metadata": {**content["metadata"], "namespace": namespace}}
 
 
 async def _create(here: Session, contents: list[Json], output: str | None) -> None:
-    """Create the objects in order. One that exists is reported, and the others are still created; if the
-    server refuses another one, none is."""
+    """Create the objects in order. An existing object is reported, and the others are still created; if the
+    server refuses one, the rest is not created."""
     if len(contents) > 1:
         for content in contents:
             await _create_object(here, content, dry_run=True)

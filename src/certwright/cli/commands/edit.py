@@ -104,7 +104,7 @@ def _without_comments(text: str) -> str:
 
 
 def _read(text: str, live: Json) -> Json:
-    """The edited object. Raises `Failed` if it is another one."""
+    """The edited object. Raises `Failed` if its identity has changed."""
     parsed = manifests.read_documents(text.encode(), source="the edited object")
     documents = list(parsed)
     for document in documents:

@@ -75,7 +75,7 @@ def _of_kind(schemas: Json, kind: Kind[Json]) -> Json:
 
 
 def _resolved(schema: Json, schemas: Json) -> Json:
-    """The schema with what it refers to; its own description stays."""
+    """The schema with its reference resolved; its own description stays."""
     references = [schema, *(schema.get("allOf") or ())]
     for reference in references:
         if target := reference.get("$ref"):

@@ -339,7 +339,7 @@ class _Printed:
         self._rows: dict[tuple[str, str], dict[str, str]] = {}
 
     def changed(self, titles: list[str], rows: list[list[str]]) -> list[list[str]]:
-        """The rows that differ from what was printed last; from now on these are."""
+        """Return the rows that changed since the last call, and remember them as printed."""
         changed = []
         for row in rows:
             key, content = self._entry(titles, row)
@@ -349,7 +349,7 @@ class _Printed:
         return changed
 
     def deleted(self, titles: list[str], rows: list[list[str]]) -> list[list[str]]:
-        """All rows, which are forgotten, because the next object of that name is another one."""
+        """All printed rows; they are forgotten, because the next object of a name is a new object."""
         for row in rows:
             self._rows.pop(self._entry(titles, row)[0], None)
         return rows

@@ -153,7 +153,7 @@ class _Renewer:
         return succeeded
 
     async def _renew(self, chosen: _Chosen) -> _Outcome:
-        """Mark one Certificate."""
+        """Mark one Certificate for renewal."""
         namespace, name, listed = chosen
         words = f"certificate {namespace}/{name}"
         try:
@@ -241,7 +241,7 @@ def _revision(certificate: Json | None) -> int:
 
 
 def _delivered(before: Json, certificate: Json) -> Goal:
-    """The goal that a Delivery, which was `before`, has delivered the renewed Certificate, and that
+    """The goal that a Delivery, formerly `before`, has delivered the renewed Certificate, and that its
     `servedAt` presents it."""
     old = _current(before).get("fingerprint")
     expires = parse_time(certificate["status"].get("notAfter"))

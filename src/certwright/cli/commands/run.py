@@ -130,7 +130,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Runner:
-    """One run."""
+    """One run of `certwright run`."""
 
     def __init__(self, options: RunOptions, *, clock: Clock | None = None) -> None:
         self._options = options
@@ -285,7 +285,7 @@ class Runner:
 
 
 def _called_as() -> str:
-    """The command that started this program: its name if it is on the PATH, else as it was."""
+    """The command that started this program: its name if that is on the PATH, else as typed."""
     started, executable = Path(sys.argv[0]), shutil.which("certwright")
     if executable and Path(executable).resolve() == started.resolve():
         return "certwright"
@@ -323,7 +323,7 @@ def _owners(obj: Json) -> Iterable[str]:
 
 
 class Mirror:
-    """Watches certificates, requests and issuers of one server, in all namespaces.
+    """Watches the certificates, requests and issuers of one server, in all namespaces.
 
     `changed` is set after any possible change; the caller that waits for it clears it.
     """

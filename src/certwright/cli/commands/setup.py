@@ -189,7 +189,7 @@ _BEFORE = {"command": "run: ", "manual": "left to you: "}
 
 
 def _planned(steps: Iterable[Step], host: Host) -> list[Planned]:
-    """The steps, those that are done too."""
+    """The steps, including finished ones."""
     planned = []
     for step in steps:
         made = step.made
@@ -228,7 +228,8 @@ def _print(planned: Sequence[Planned], form: str | None) -> None:
 
 
 def _undo(record: Record, owner: str | None) -> list[str]:
-    """Undo what the record has, or its part of one owner, in reverse; returns sentences about what stays."""
+    """Undo the changes in the record, or one owner's changes, in reverse; returns sentences about what
+    stays."""
     stays = []
     for made in reversed([made for made in record.content.made if owner is None or made.owner == owner]):
         try:
@@ -360,7 +361,7 @@ class _SetUp:
         self._find_kubeconfig()
 
     def _find_kubeconfig(self) -> None:
-        """Use that of the service, which its first start writes."""
+        """Use the service's kubeconfig, which its first start writes."""
         kubeconfig, options = self._data_dir / "kubeconfig", self._options
         if options.kubeconfig is None and os.access(kubeconfig, os.R_OK):
             self._options = ServerOptions(
@@ -368,7 +369,7 @@ class _SetUp:
             )
 
     async def run(self, how: How) -> None:
-        """Set it up, or undo that. Raises `Failed`."""
+        """Set up the server, or undo the set-up. Raises `Failed`."""
         if how.remove:
             await self._remove(how)
             return
@@ -557,7 +558,7 @@ class _SetUp:
             raise Failed(f"but {self._known.title} would not be reloaded at a renewal: {problem}")
 
     def _activate(self, after: Sequence[Step]) -> None:
-        """Write what makes the server present the certificate; take it back where the server refuses it."""
+        """Write the configuration that presents the certificate; remove it if the server refuses it."""
         known = {made.what for made in self._record.content.made}
         changed = plan.perform(after, self._record)
         try:

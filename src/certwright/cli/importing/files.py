@@ -1,5 +1,5 @@
-"""What another program has on the disk, in terms common to all of them, and its files: bounded, with errors
-that name them."""
+"""The installation of another program, in terms common to all programs; bounded readers of its files, whose
+errors name them."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def account_key(path: Path) -> bytes:
 
 
 def require_folder(folder: Path, tool: str, *parts: str, hint: str) -> None:
-    """Raise `CannotImport` unless the folder has one of these parts, as that of the tool does."""
+    """Raise `CannotImport` unless the folder contains one of these paths, as the tool's folder does."""
     if not folder.is_dir():
         raise CannotImport(f"{folder} is not a folder; name that of {tool} ({hint})")
     try:
@@ -194,8 +194,8 @@ class Pair:
 
 
 class Imported(msgspec.Struct, frozen=True, kw_only=True):
-    """A certificate with its renewal settings. `challenges` are by DNS name; those of `None` are for all
-    other names. `days_before`: it is renewed that many days before its expiry; None: not set there."""
+    """A certificate with its renewal settings. `challenges`: by DNS name; those of `None` are for all other
+    names. `days_before`: days between its renewal and its expiry; None: not set there."""
 
     name: str
     path: Path

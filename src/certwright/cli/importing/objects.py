@@ -1,9 +1,9 @@
-"""API objects for what was read, such that the controllers take the certificates as current ones.
+"""API objects from another program's files, in the form that the controllers take for current.
 
 The Secret of a certificate has the annotations that the controllers write (see their `target.py`), and the
-Certificate asks for exactly the key and the names that it contains: then no rule demands an issuance before
-the renewal time. The account's key is in the Secret that the issuer refers to, so that registering
-returns the existing account (RFC 8555 §7.3.1), and generating another key is off.
+Certificate has exactly the key and the names of the certificate: then no rule demands an issuance before the
+renewal time. The account's key is in the issuer's Secret, so registering returns the existing account (RFC
+8555 §7.3.1), and generating another key is disabled.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class AcmeDefaults(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Row(msgspec.Struct, frozen=True):
-    """What becomes what: the source, the objects (empty: it is not imported), and notes."""
+    """An imported item: the source, its objects (empty: not imported), and notes."""
 
     source: str
     becomes: tuple[str, ...]
@@ -93,7 +93,7 @@ class Plan:
 
 @dataclass(slots=True)
 class _Issuer:
-    """An issuer to be: one account with one preferred chain and profile."""
+    """An issuer to create: one account with one preferred chain and profile."""
 
     name: str
     account: Account
@@ -206,7 +206,7 @@ def _solvers(
 def _challenges(
     certificates: Iterable[Imported], default: Challenge | None
 ) -> Iterable[tuple[str, Challenge]]:
-    """Each name with the challenge that validates it."""
+    """The names, each with its challenge."""
     missing = Challenge(solver={}, note="the challenge is not saved there: name a solver by --solver")
     for certificate in certificates:
         for name in (*certificate.pair.leaf.dns_names, *certificate.pair.leaf.ip_addresses):
@@ -251,7 +251,7 @@ def certificate_objects(
 
 
 def _days_of(pair: Pair) -> int:
-    """Whole days of its validity, and at most of the one that will be requested."""
+    """The validity in whole days, at most the validity that will be requested."""
     return min(pair.leaf.not_after - pair.leaf.not_before, DEFAULT_DURATION) // timedelta(days=1)
 
 

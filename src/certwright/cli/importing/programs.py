@@ -1,11 +1,11 @@
 """The folders of other programs: certbot, acme.sh, lego, Caddy and dehydrated.
 
-Each `read_…` returns all certificates of a folder, and raises `CannotImport` if it is not of that program.
+Each `read_…` returns all certificates of a folder, and raises `CannotImport` for another program's folder.
 
 Sources: certbot's user guide, "Where are my certificates?" and "Modifying the Renewal Configuration", and its
 `certbot/_internal/account.py` (the folder of an account); acme.sh's source, `_initpath`, `_initAPI`,
-`_savedomainconf`; lego's documentation, "CLI", and what lego 4.9 writes; CertMagic's `storage.go` (keys), and
-what Caddy 2.11 writes; dehydrated's source (`init_system`), and what dehydrated 0.7 writes.
+`_savedomainconf`; lego's documentation, "CLI", and the files of lego 4.9; CertMagic's `storage.go` (keys),
+and the files of Caddy 2.11; dehydrated's source (`init_system`), and the files of dehydrated 0.7.
 """
 
 from __future__ import annotations

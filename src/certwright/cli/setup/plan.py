@@ -1,7 +1,6 @@
-"""Steps that change a machine, and the record of what they have made.
+"""Steps that change a machine, and the record of their results.
 
-A step is idempotent: it does nothing where its result exists. Whoever interrupts a set-up repeats it,
-because each
+A step is idempotent: nothing happens if its result exists. An interrupted set-up is repeated, because each
 step is recorded before it runs. Removal reads the record only, in reverse.
 """
 
@@ -65,9 +64,8 @@ class Host:
 
 
 class Made(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One thing that a step has made: a `user`, `directory`, `file`, `link` or `object`. `owner` is the
-    set-up that
-    needs it; empty: all of the record."""
+    """A result of a step: a `user`, `directory`, `file`, `link` or `object`. `owner`: the set-up that needs
+    it; empty: all of the record."""
 
     kind: str
     what: str
@@ -75,14 +73,14 @@ class Made(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Step(Protocol):
-    """One change."""
+    """One idempotent change of the machine."""
 
     @property
     def made(self) -> Made:
-        """What it makes."""
+        """The results of the step."""
 
     def describe(self, host: Host) -> str:
-        """What it does, for people; further lines are indented by the caller."""
+        """The step in words for people; the caller indents further lines."""
 
     def is_done(self, host: Host) -> bool:
         """Whether nothing is left to do. Raises `Refused`, and `OSError`."""
@@ -160,9 +158,8 @@ class Directory:
 
 @dataclass(frozen=True, slots=True)
 class TextFile:
-    """A file of root, whose first line has the digest of the others. `is_seed`: one that exists is the
-    user's, whatever
-    is in it. `comment` begins a comment."""
+    """A file of root; its first line has the digest of the rest. `is_seed`: an existing file is the user's,
+    whatever its content. `comment` begins a comment."""
 
     path: Path
     body: str
@@ -258,7 +255,7 @@ class Record:
 
     @property
     def path(self) -> Path:
-        """Its file."""
+        """The file of the record."""
         return self.host.at(RECORDS / f"{self.name}.json")
 
     def owners(self) -> set[str]:
@@ -266,7 +263,7 @@ class Record:
         return {made.owner for made in self.content.made} - {""}
 
     def save(self) -> None:
-        """Write it, or remove it where nothing is left. Raises `OSError`."""
+        """Write the record, or remove it if it is empty. Raises `OSError`."""
         if not self.content.made:
             self.path.unlink(missing_ok=True)
             with contextlib.suppress(OSError):  # They are not empty.
@@ -420,7 +417,7 @@ def _uid(user: str) -> int:
 
 
 def run(words: Sequence[str]) -> str:
-    """Run a program and return what it printed. Raises `Failed` with the end of its output."""
+    """Run a program and return its output. Raises `Failed` with the end of the output."""
     try:
         done = subprocess.run(
             list(words),
@@ -443,5 +440,5 @@ def run(words: Sequence[str]) -> str:
 
 
 def find_program(name: str) -> str | None:
-    """The path of a program, also of those that only root's PATH has."""
+    """The path of a program, which may be on root's PATH only."""
     return shutil.which(name, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin:/usr/local/sbin")

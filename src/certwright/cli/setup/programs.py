@@ -30,9 +30,8 @@ _CONFIGURATION: Final = (
 
 
 class Site(msgspec.Struct, frozen=True, kw_only=True):
-    """A certificate for one server. `slug` is its name in names of files, `tls` the directory of its files,
-    `http01`
-    the address that answers challenges of HTTP-01, or empty; `config` is the server's configuration."""
+    """A certificate for one server. `slug`: its name in file names; `tls`: the directory of its files;
+    `http01`: the address that answers HTTP-01 challenges, or empty; `config`: the server's configuration."""
 
     slug: str
     names: Sequence[str]
@@ -46,10 +45,9 @@ Files = Callable[[Site], Sequence[Step]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Server:
-    """A server. `before` makes what it needs before the certificate exists, `after` what makes it present the
-    certificate; without the latter, the user adds `lines` to the file `into`. `reload` is the command
-    without systemd.
-    `is_single`: it presents one certificate."""
+    """A server program. `before` makes the steps before the certificate exists; `after` makes the steps that
+    present it; without `after`, the user adds `lines` to the file `into`. `reload` is the command without
+    systemd. `is_single`: it presents one certificate."""
 
     name: str
     title: str
@@ -86,7 +84,7 @@ class Server:
         return self.config / "tls"
 
     def files_of(self, host: Host, site: Site) -> list[Path]:
-        """The files of its configuration that may name certificates."""
+        """The files of the server's configuration that may name certificates."""
         config = host.at(site.config)
         return sorted({path for pattern in _CONFIGURATION for path in config.glob(pattern) if path.is_file()})
 
@@ -102,7 +100,7 @@ class Server:
         return texts
 
     def presents(self, host: Host, site: Site) -> bool:
-        """Whether its configuration names the certificate's files, or the snippet that does."""
+        """Whether the server's configuration names the certificate's files, or the snippet with them."""
         marks, snippet = [f"{site.tls}/"], None
         if self.snippet is not None:
             snippet = self.snippet(site).path
@@ -111,7 +109,7 @@ class Server:
         return any(mark in text for text in texts for mark in marks)
 
     def has_site(self, host: Host, site: Site) -> bool:
-        """Whether a file that is not setup's configures one of the names already."""
+        """Whether a file not written by setup configures one of the names already."""
         if self.names is None:
             return False
         ours = {host.at(step.made.what) for step in (*self.before(site), *(self.after or self.before)(site))}

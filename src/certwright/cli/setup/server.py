@@ -1,4 +1,4 @@
-"""One server gets a certificate: what is written for it, the objects, and whether it then presents the
+"""One server gets a certificate: the files and objects for it, and the check whether the server presents the
 certificate."""
 
 from __future__ import annotations
@@ -45,9 +45,8 @@ _LOOPBACK: Final = "127.0.0.1"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Requested:
-    """What a server shall present: the Certificate `name`, which is created for the names `dns` if it is
-    missing, and
-    the address where it then is checked."""
+    """What a server shall present: the Certificate `name`, created for the names `dns` if missing, and the
+    address where it is checked afterwards."""
 
     server: Server
     name: str
@@ -59,7 +58,7 @@ class Requested:
 
     @property
     def slug(self) -> str:
-        """Its name in names of files, and of its Delivery."""
+        """The server's name in file names, and the name of its Delivery."""
         return self.name if self.namespace == "default" else f"{self.namespace}-{self.name}"
 
     @property
@@ -106,7 +105,7 @@ def _reload(server: Server) -> str:
 
 
 def shared_steps(host: Host, requested: Requested) -> list[Step]:
-    """What the server needs once, for all its certificates."""
+    """The steps that the server needs once, for all its certificates."""
     server = requested.server
     owners = f",owners={server.owner}" if server.owner else ""
     groups = f",groups={server.group}" if server.group else ""
@@ -266,8 +265,7 @@ async def names_of(here: Session, requested: Requested) -> Sequence[str]:
 
 
 async def apply(here: Session, contents: Sequence[Json], record: Record, owner: str) -> None:
-    """Create the objects that are missing; one that exists stays, except the Delivery, which is applied.
-    Raises
+    """Create the missing objects. Existing objects stay, except the Delivery, which is applied. Raises
     `Failed`."""
     for content in contents:
         kind = _KINDS[content["kind"]]

@@ -159,7 +159,7 @@ def _is_enough(path: Path) -> bool:
 
 
 def _program(host: Host, program: Path | None) -> Path:
-    """The program that the unit starts. Raises `Failed` for one that the service could not read."""
+    """The program that the unit starts. Raises `Failed` if the service could not read it."""
     places = []
     if program is None:
         found = _PROGRAM if host.at(_PROGRAM).exists() or not host.is_live else find_program("certwright")
@@ -201,7 +201,7 @@ def has_polkit() -> bool:
 
 
 def polkit_rule(unit: str) -> str:
-    """The rule that lets the service reload that unit, and nothing else."""
+    """The rule that lets the service reload that unit only."""
     return (
         "polkit.addRule(function (action, subject) {\n"
         f'  if (action.id == "org.freedesktop.systemd1.manage-units" && subject.user == "{USER}" &&\n'
