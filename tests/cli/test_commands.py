@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from certwright.cli.bulk import Order, each_in_order
+from certwright.cli.bulk import SendingOrder, each_in_order
 from certwright.pki.csr import CsrPlan, build_csr
 from certwright.pki.keys import KeyPlan, generate
 from cli.calls import EXAMPLES, PATIENT, Cli, Process
@@ -520,8 +520,8 @@ async def test_an_error_ends_the_others() -> None:
 
 def test_few_objects_namespaces_and_the_second_of_a_name_are_sent_alone() -> None:
     web = {"kind": "ConfigMap", "metadata": {"name": "web"}}
-    assert Order(20).alone(web)
-    order = Order(21)
+    assert SendingOrder(20).alone(web)
+    order = SendingOrder(21)
     assert [order.alone(web), order.alone(web), order.alone({**web, "metadata": {"name": "api"}})] == [
         False,
         True,

@@ -78,7 +78,7 @@ async def each_in_order(
         await asyncio.gather(*(task for _, task in running), return_exceptions=True)
 
 
-class Order:
+class SendingOrder:
     """The order of sending: which objects are sent alone, because they are few, others depend on them, or
     their name is a duplicate."""
 

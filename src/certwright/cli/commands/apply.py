@@ -8,7 +8,7 @@ import click
 
 from certwright.cli.access import session
 from certwright.cli.applier import Applied, Applier, Refused, refuse_at, source_of
-from certwright.cli.bulk import Order, Tally, each_in_order
+from certwright.cli.bulk import SendingOrder, Tally, each_in_order
 from certwright.cli.errors import AlreadyReported, report, report_error, warning_source
 from certwright.cli.options import ServerOptions, asynchronous, file_option, namespaced_server_options
 from certwright.kube.api.manifests import Document, DocumentError, Manifests
@@ -52,10 +52,10 @@ async def command(*, server: ServerOptions, manifests: Manifests, dry_run: bool)
 async def apply_all(applier: Applier, manifests: Manifests, *, tail: str = "") -> tuple[list[Applied], int]:
     """Apply every document, print the results, and return the applied ones and the number of failures.
 
-    Many documents are applied at the same time, except those that others may depend on (`bulk.Order`).
+    Many documents are applied at the same time, except those that others may depend on (`bulk.SendingOrder`).
     """
     applied: list[Applied] = []
-    order, tally = Order(len(manifests.documents)), Tally(len(manifests.documents))
+    order, tally = SendingOrder(len(manifests.documents)), Tally(len(manifests.documents))
     results = each_in_order(
         manifests.documents,
         lambda document: _apply(applier, document),

@@ -13,7 +13,7 @@ import click
 from certwright.cli import completion
 from certwright.cli.access import Session, session
 from certwright.cli.applier import Refused, check_name, refuse_at, what, where
-from certwright.cli.bulk import Order, Tally, each_in_order, follow
+from certwright.cli.bulk import SendingOrder, Tally, each_in_order, follow
 from certwright.cli.errors import AlreadyReported, report_error
 from certwright.cli.flags import gathered
 from certwright.cli.format import echo, reference
@@ -95,7 +95,7 @@ class _Item:
 
     @property
     def content(self) -> Json:
-        """As much of the object as `bulk.Order` needs."""
+        """As much of the object as `bulk.SendingOrder` needs."""
         metadata = {"namespace": self.namespace, "name": self.name}
         return {"kind": self.kind.kind if self.kind is not None else "", "metadata": metadata}
 
@@ -150,7 +150,7 @@ class _Deleter:
         return _Item(kind, namespace, metadata["name"])
 
     async def _delete_all(self, items: Sequence[_Item]) -> None:
-        order, tally = Order(len(items)), Tally(len(items))
+        order, tally = SendingOrder(len(items)), Tally(len(items))
         results = each_in_order(items, self._delete, alone=lambda item: order.alone(item.content))
         async with aclosing(results):
             async for item, problem in results:

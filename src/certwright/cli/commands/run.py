@@ -18,7 +18,6 @@ from certwright import app
 from certwright.cli import daemon, lazy, server_flags
 from certwright.cli.access import USER_AGENT
 from certwright.cli.applier import Applier
-from certwright.cli.board import Board, make_board
 from certwright.cli.commands.apply import apply_all
 from certwright.cli.commands.serve import announce
 from certwright.cli.errors import AlreadyReported, Failed, report, report_error
@@ -26,6 +25,7 @@ from certwright.cli.export_flags import DEFAULT_EXPORT, ExportFlags, export_opti
 from certwright.cli.flags import DEFAULT_LISTEN, Grouped, flag_options, is_free
 from certwright.cli.format import echo, print_table
 from certwright.cli.options import read_manifests, timeout_option
+from certwright.cli.progress import ProgressDisplay, make_display
 from certwright.diagnosis import related
 from certwright.diagnosis.certificates import (
     OUR_GROUP,
@@ -211,16 +211,16 @@ class Runner:
 
     async def _until_ready(self, overview: Overview, keys: list[ObjectKey], stop: daemon.Stop) -> bool:
         """Show the progress; returns whether all certificates became ready before the timeout or a signal."""
-        board = make_board(terminal=self._terminal)
+        display = make_display(terminal=self._terminal)
         try:
             async with asyncio.timeout(self._options.timeout_s):
-                return await stop.unless_stopped(self._follow(overview, keys, board)) is not None
+                return await stop.unless_stopped(self._follow(overview, keys, display)) is not None
         except TimeoutError:
             return False
         finally:
-            board.close()
+            display.close()
 
-    async def _follow(self, overview: Overview, keys: list[ObjectKey], board: Board) -> bool:
+    async def _follow(self, overview: Overview, keys: list[ObjectKey], display: ProgressDisplay) -> bool:
         """Show the progress until all are ready; then returns True."""
         while keys:
             await overview.mirror.changed.wait()
@@ -229,7 +229,7 @@ class Runner:
             stories = {key: overview.story(key) for key in keys}
             ready = sum(story.ready for story in stories.values())
             title = f"{ready} of {count(len(stories), 'certificate')} ready"
-            board.show(title, {str(key): story for key, story in stories.items()})
+            display.show(title, {str(key): story for key, story in stories.items()})
             if all(story.ready for story in stories.values()):
                 break
         return True

@@ -15,7 +15,6 @@ import click
 
 from certwright.cli import completion, lazy
 from certwright.cli.access import Session, session
-from certwright.cli.board import make_board
 from certwright.cli.bulk import ONE_AT_A_TIME, States, each_in_order, follow
 from certwright.cli.errors import AlreadyReported, report, report_error
 from certwright.cli.format import echo, reference
@@ -27,6 +26,7 @@ from certwright.cli.options import (
     selector_option,
     timeout_option,
 )
+from certwright.cli.progress import make_display
 from certwright.cli.resource_args import Selection, Target, not_found, selection_arguments
 from certwright.diagnosis import certificates as diagnosis
 from certwright.diagnosis import deliveries, related
@@ -164,7 +164,7 @@ class Waiter:
         self._changed = asyncio.Event()
         self._error: Exception | None = None
         self._is_live = sys.stderr.isatty()
-        self._board = make_board(terminal=self._is_live, err=True)
+        self._board = make_display(terminal=self._is_live, err=True)
         self._counted = 0
         self.failed = False
 

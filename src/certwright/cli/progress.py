@@ -18,7 +18,7 @@ _LEAVE_LINES = 4
 _SMALLEST = (40, 12)
 
 
-class Board(Protocol):
+class ProgressDisplay(Protocol):
     """Shows the diagnoses of objects while they change."""
 
     def show(self, title: str, stories: Mapping[str, Diagnosis]) -> None:
@@ -31,7 +31,7 @@ class Board(Protocol):
         """End the display."""
 
 
-class Lines:
+class LineDisplay:
     """One line for every change: for logs, pipes and files. `err`: on standard error."""
 
     def __init__(self, *, err: bool = False) -> None:
@@ -53,7 +53,7 @@ class Lines:
         """Do nothing."""
 
 
-class Live:
+class LiveDisplay:
     """Lines that are redrawn in place, for a terminal."""
 
     def __init__(self, stream: IO[str]) -> None:
@@ -106,8 +106,8 @@ def _size(stream: IO[str]) -> tuple[int, int]:
     return max(width - 1, _SMALLEST[0]), max(height, _SMALLEST[1])
 
 
-def make_board(*, terminal: bool, err: bool = False) -> Board:
+def make_display(*, terminal: bool, err: bool = False) -> ProgressDisplay:
     """The board on standard output, or on standard error."""
     if terminal:
-        return Live(sys.stderr if err else sys.stdout)
-    return Lines(err=err)
+        return LiveDisplay(sys.stderr if err else sys.stdout)
+    return LineDisplay(err=err)
