@@ -15,6 +15,7 @@ from certwright.kube.api.meta import ObjectMeta
 from certwright.pki.certificates import read_certificate
 from certwright.resources.table import CERTIFICATES, ISSUERS
 from controllers.scene import make_certificate, make_issuer
+from dashboard.objects import delivery
 from support.visitor import grant, post, visitor
 from support.world import START, World, make_world
 
@@ -145,35 +146,12 @@ async def test_the_page_lists_nothing_but_events(issued: World) -> None:
     assert [each for each in lists if "/events?fieldSelector=" not in each] == []
 
 
-def _delivery(name: str, *, delivered: str = "", deployed: str = "", source: Any = None) -> dict[str, Any]:
-    states = {"Delivered": delivered, "Deployed": deployed}
-    conditions = [
-        {"type": kind, "status": state, "reason": "R", "message": f"{kind} of {name}"}
-        for kind, state in states.items()
-        if state
-    ]
-    return {
-        "apiVersion": "certwright.io/v1alpha1",
-        "kind": "Delivery",
-        "metadata": {"name": name, "namespace": "default"},
-        "spec": {
-            "root": "nginx",
-            "path": f"sites/{name}",
-            "hook": "reload",
-            "servedAt": [{"address": "www.example.com:443"}],
-            **(source or {"certificateRef": {"name": "web"}}),
-        },
-        "status": {"current": {"fingerprint": "ab" * 32}, "conditions": conditions},
-    }
-
-
 async def test_files_and_hosts_of_the_certificate_are_shown_to_those_who_may_read_its_deliveries(
     issued: World,
 ) -> None:
     path = "/apis/certwright.io/v1alpha1/namespaces/default/deliveries"
-    sources = {"one": None, "two": {"secretRef": {"name": "web"}}, "other": {"certificateRef": {"name": "x"}}}
-    for name, source in sources.items():
-        await post(issued, path, _delivery(name, source=source))
+    for made in (delivery("one"), delivery("two", of="secretRef"), delivery("other", "x")):
+        await post(issued, path, made)
     admin = await visitor(issued)
     page = await admin.get("/ui/certificates/default/web")
     files = "tls.crt (CertificateChain), tls.key (PrivateKey), ca.crt (CA)"
@@ -200,7 +178,7 @@ async def test_files_and_hosts_of_the_certificate_are_shown_to_those_who_may_rea
     ],
 )
 def test_the_chain_ends_at_files_and_hosts(states: list[tuple[str, str]], marks: str) -> None:
-    deliveries = [_delivery("d", delivered=delivered, deployed=deployed) for delivered, deployed in states]
+    deliveries = [delivery("d", Delivered=delivered, Deployed=deployed) for delivered, deployed in states]
     objects = RelatedObjects(ISSUED, READY_ISSUER, None, SECRET)
     chain = chain_of(objects, diagnose(objects, START), deliveries)
     assert "".join(MARKS[link.level] for link in chain[-2:]) == marks

@@ -20,6 +20,7 @@ from certwright.diagnosis import related
 from certwright.kube.api.meta import ObjectKey
 from certwright.resources import plain_kinds
 from certwright.resources.retry import BreakerRecord, write_breaker
+from dashboard.objects import delivery
 from support.visitor import visitor
 from support.world import START, World
 
@@ -71,26 +72,6 @@ def issuer(
         },
         "spec": {"selfSigned": {}},
         "status": {"conditions": [condition]},
-    }
-
-
-def delivery(name: str, source: str, **conditions: str) -> dict[str, Any]:
-    """A Delivery of the Certificate with these conditions."""
-    given = [
-        {"type": kind, "status": status, "reason": "R", "message": f"{kind} is {status}."}
-        for kind, status in conditions.items()
-    ]
-    return {
-        "apiVersion": "certwright.io/v1alpha1",
-        "kind": "Delivery",
-        "metadata": {"name": name, "namespace": "default"},
-        "spec": {
-            "certificateRef": {"name": source},
-            "root": "files",
-            "path": name,
-            "files": [{"name": "cert.pem", "content": "FullChain"}],
-        },
-        "status": {"conditions": given},
     }
 
 
