@@ -241,6 +241,14 @@ def _users_see_what_they_may(start: Start, folder: Path, namespace: str, admin: 
     assert "kubectl create token" in page
     _, status, page = browser.page(f"https://{at}/ui/login", {"credential": tokens["looks"]})
     assert (status, "system:serviceaccount:shop:looks" in page) == (200, True)
+    config["users"][0]["user"] = {"token": tokens["looks"]}
+    (folder / "looks.kubeconfig").write_text(yaml.safe_dump(config))
+    host, _, port = at.partition(":")
+    (folder / "dashboard.crt").write_text(ssl.get_server_certificate((host, int(port))))
+    trusted = ("--url", f"https://{at}", "--certificate-authority", "dashboard.crt")
+    link = _link_of(start, *trusted, "--kubeconfig", "looks.kubeconfig")
+    assert "system:serviceaccount:shop:looks" in Browser().page(link)[2]
+    assert Browser().page(link)[1] == 401
     kube("-n", "shop", "wait", "certificate/web", "--for=condition=Ready", "--timeout=60s")
     where, status, page = browser.page(f"https://{at}/ui/certificates/shop/web")
     assert (status, "may not get Secret web-tls" in page, "web-1" in page) == (200, True, False)

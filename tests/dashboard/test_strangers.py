@@ -295,6 +295,10 @@ async def test_a_link_works_once_and_for_minutes(world: World) -> None:
         for each in (code, code, "guess", code[:-1], f"{code}A", "%00", "é", "x" * 9000)
     ]
     assert statuses == [303, *[401] * 7]
+    code = site.sessions.make_link(Credential(ADMIN.name))
+    at_once = (site.handle(Request("GET", f"/ui/login?code={code}")) for _ in range(5))
+    assert sorted(each.status for each in await asyncio.gather(*at_once)) == [303, *[401] * 4]
+    await world.advance(timedelta(seconds=5))  # failed log-ins wait
     late = site.sessions.make_link(Credential(ADMIN.name))
     await world.advance(LINK_LIFETIME + timedelta(seconds=1))
     assert (await site.handle(Request("GET", f"/ui/login?code={late}"))).status == 401
