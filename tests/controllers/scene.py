@@ -14,6 +14,7 @@ from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES, ISSUE
 from support.world import World
 
 SELF_SIGNED = IssuerSpec(self_signed=SelfSignedIssuer())
+CA = IssuerSpec(ca=CAIssuer(secret_name="ca"))
 ECDSA = PrivateKeySpec(algorithm="ECDSA")
 
 

@@ -154,14 +154,3 @@ async def test_a_deletion_that_no_event_tells_of_is_noticed(replicas: int) -> No
         await members.world.advance(20 * MINUTE)
         await check_end(members.scene, members.ledger, NAMES)
         assert (await members.world.certificate("web-a")).status.revision == 2
-
-
-@BOTH
-async def test_where_nothing_is_wrong_hardly_anything_is_asked(replicas: int) -> None:
-    async with ward(replicas) as members:
-        await members.issue()
-        await members.world.advance(10 * MINUTE)
-        before = members.server.requests
-        await members.world.advance(HOUR)
-        leases = 6 * 60 * replicas * replicas
-        assert members.server.requests - before <= 3 * 60 / 8 * FOLLOWED * replicas + leases

@@ -6,7 +6,6 @@ import subprocess
 from datetime import datetime, timedelta
 from itertools import product
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
@@ -14,45 +13,25 @@ from certwright.kube.api.core import SECRETS, Secret
 from certwright.pki import chain, keys
 from certwright.pki.certificates import CertificateFacts, read_certificate, read_chain
 from certwright.pki.csr import CsrPlan, build_csr
-from certwright.pki.signing import self_sign, sign
 from certwright.resources.certificate import Certificate
 from certwright.resources.issuer import CAIssuer, IssuerSpec
 from certwright.resources.table import CERTIFICATES, CLUSTER_ISSUERS, ISSUERS
 from controllers.scene import Scene, make_certificate, make_cluster_issuer, make_secret
+from issuers.authority import Authority
 from support.real import require
 from support.world import START
 
 DAY, HOUR = timedelta(days=1), timedelta(hours=1)
-ECDSA = keys.KeyPlan(keys.KeyAlgorithm.ECDSA)
 
 
-class Pair(NamedTuple):
-    """A CA of somebody else's making."""
-
-    key: keys.PrivateKey
-    pem: bytes
-
-    @property
-    def facts(self) -> CertificateFacts:
-        """Its certificate."""
-        return read_certificate(self.pem)
-
-    @property
-    def data(self) -> dict[str, bytes]:
-        """As a Secret holds it."""
-        return {"tls.crt": self.pem, "tls.key": keys.encode_private_key(self.key)}
-
-
-def make_ca(begin: datetime, life: timedelta, *, name: str = "Other CA") -> Pair:
+def make_ca(begin: datetime, life: timedelta, *, name: str = "Other CA") -> Authority:
     """A root of these dates."""
-    key = keys.generate(ECDSA)
-    csr = build_csr(CsrPlan(common_name=name, is_ca=True), key)
-    return Pair(key, self_sign(csr, key=key, duration=life, is_ca=True, usages=(), now=begin))
+    return Authority.fresh(name, now=begin, duration=life)
 
 
-async def replace_ca(scene: Scene, ca: Pair) -> None:
+async def replace_ca(scene: Scene, ca: Authority) -> None:
     """Put another CA into the Secret of the Issuer `ca`, which no Certificate takes care of any more."""
-    await scene.world.patch(SECRETS, "ca", {"data": ca.data})
+    await scene.world.patch(SECRETS, "ca", {"data": ca.secret()})
 
 
 @pytest.fixture
@@ -82,32 +61,15 @@ def trusts(client: Secret, server: Secret, now: datetime) -> bool:
     return any(chain.is_issued_by(served[-1], ca) for ca in anchors)
 
 
-async def overlong(scene: Scene, ca: Pair, *, days: int, name: str = "web") -> Certificate:
+async def overlong(scene: Scene, ca: Authority, *, days: int, name: str = "web") -> Certificate:
     """A certificate that another controller has had signed for longer than its CA lives."""
     await scene.issue(name)
     secret = await scene.world.secret(name)
     key = keys.load_private_key(secret.data["tls.key"])
     csr = build_csr(CsrPlan(dns_names=(f"{name}.example.com",)), key)
     # Signed with the CA's key, but as if it lived longer.
-    signer = read_certificate(
-        self_sign(
-            build_csr(CsrPlan(common_name="Other CA", is_ca=True), ca.key),
-            key=ca.key,
-            duration=10_000 * DAY,
-            is_ca=True,
-            usages=(),
-            now=START,
-        )
-    )
-    leaf = sign(
-        csr,
-        ca_cert=signer,
-        ca_key=ca.key,
-        duration=days * DAY,
-        is_ca=False,
-        usages=(),
-        now=scene.world.clock.now(),
-    )
+    signer = Authority.fresh("Other CA", now=START, duration=10_000 * DAY, key=ca.key)
+    leaf = signer.sign(csr, now=scene.world.clock.now(), duration=days * DAY)
     await scene.world.patch(SECRETS, name, {"data": {"tls.crt": leaf, "ca.crt": ca.pem}})
     return await scene.world.certificate(name)
 
@@ -167,7 +129,7 @@ async def test_a_ca_that_has_ended_already_is_left_at_once(manual: Scene) -> Non
     await manual.world.stop_controllers()
     manual.world.clock.set_now(START + 30 * DAY)
     await manual.world.client.patch(
-        SECRETS, "ca", "default", {"data": make_ca(START + 29 * DAY, 3650 * DAY).data}
+        SECRETS, "ca", "default", {"data": make_ca(START + 29 * DAY, 3650 * DAY).secret()}
     )
     await manual.world.start_controllers()
     await manual.world.advance(HOUR)
@@ -273,13 +235,13 @@ async def test_a_new_ca_is_one_write_for_each_secret_and_none_after_that(manual:
 async def test_the_ca_of_a_cluster_issuer_is_followed_into_all_namespaces(manual: Scene) -> None:
     world = manual.world
     first, second = make_ca(START, 100 * DAY), make_ca(START, 3650 * DAY)
-    await world.create(SECRETS, make_secret("everywhere", first.data, namespace="kube-system"))
+    await world.create(SECRETS, make_secret("everywhere", first.secret(), namespace="kube-system"))
     spec = IssuerSpec(ca=CAIssuer(secret_name="everywhere"))
     await world.create(CLUSTER_ISSUERS, make_cluster_issuer("everywhere", spec))
     await manual.issue("far", issuer="everywhere", kind="ClusterIssuer")
     await manual.issue("near")
     near = await world.secret("near")
-    await world.patch(SECRETS, "everywhere", {"data": second.data}, namespace="kube-system")
+    await world.patch(SECRETS, "everywhere", {"data": second.secret()}, namespace="kube-system")
     assert (await world.secret("far")).data["ca.crt"] == first.pem + second.pem
     assert await world.secret("near") == near
 
@@ -288,7 +250,7 @@ async def test_an_issuer_that_names_another_secret_has_a_new_ca(manual: Scene) -
     await manual.issue()
     old = (await manual.world.secret("web")).data["ca.crt"]
     new = make_ca(START, 3650 * DAY)
-    await manual.world.create(SECRETS, make_secret("other", new.data))
+    await manual.world.create(SECRETS, make_secret("other", new.secret()))
     other = {"spec": {"ca": {"secretName": "other"}}}
     await manual.world.patch(ISSUERS, "ca", other)
     assert (await manual.world.secret("web")).data["ca.crt"] == old + new.pem

@@ -47,6 +47,14 @@ class Rival:
         assert self.writes < 100, "they fight without end"
         await self._client.patch(SECRETS, "web", "default", self._patch)
 
+    @classmethod
+    async def begin(cls, scene: Scene, patch: dict[str, Any]) -> Rival:
+        """One that has written once and been answered."""
+        rival = cls(scene, patch)
+        await rival.strike()
+        await scene.world.settle()
+        return rival
+
     def stop(self) -> None:
         """Write no more."""
         self._recording.handler = self._handler
@@ -74,9 +82,7 @@ async def test_who_changes_labels_and_formats_again_and_again_is_named(
 ) -> None:
     await scene.issue(secret_template=SecretTemplate(labels={"app": "ours"}))
     await scene.change_spec("web", additionalOutputFormats=[{"type": "DER"}])
-    rival = Rival(scene, patch)
-    await rival.strike()
-    await scene.world.settle()
+    rival = await Rival.begin(scene, patch)
     assert rival.writes <= 7
     condition = await scene.world.condition("web", "Issuing")
     assert (condition.status, condition.reason) == ("False", "SecretConflict")
@@ -95,9 +101,7 @@ async def test_who_changes_labels_and_formats_again_and_again_is_named(
 
 async def test_a_restart_in_a_conflict_gives_few_more_tries(scene: Scene) -> None:
     await scene.issue(secret_template=SecretTemplate(labels={"app": "ours"}))
-    rival = Rival(scene, {"metadata": {"labels": {"app": "theirs"}}})
-    await rival.strike()
-    await scene.world.settle()
+    rival = await Rival.begin(scene, {"metadata": {"labels": {"app": "theirs"}}})
     before = rival.writes
     await scene.world.start_controllers()
     await scene.world.settle()
@@ -120,9 +124,7 @@ async def test_a_pair_that_is_overwritten_again_and_again_is_issued_ever_more_sl
     scene: Scene, patch: dict[str, Any]
 ) -> None:
     await scene.issue()
-    rival = Rival(scene, patch)
-    await rival.strike()
-    await scene.world.settle()
+    rival = await Rival.begin(scene, patch)
     certificate = await scene.world.certificate("web")
     condition = await scene.world.condition("web", "Issuing")
     assert (condition.status, condition.reason) == ("False", "SecretOverwritten")
@@ -144,9 +146,7 @@ async def test_a_pair_that_is_overwritten_again_and_again_is_issued_ever_more_sl
 
 async def test_the_wait_survives_a_restart(scene: Scene) -> None:
     await scene.issue()
-    rival = Rival(scene, {"data": {"tls.key": OTHER_KEY}})
-    await rival.strike()
-    await scene.world.settle()
+    await Rival.begin(scene, {"data": {"tls.key": OTHER_KEY}})
     for _ in range(5):
         await scene.world.start_controllers()
         await scene.world.advance(timedelta(minutes=5))
@@ -156,8 +156,7 @@ async def test_the_wait_survives_a_restart(scene: Scene) -> None:
 async def test_the_wait_holds_where_failures_have_none(scene: Scene) -> None:
     await scene.world.start_controllers(backoff_minimum=timedelta(0))
     await scene.issue()
-    rival = Rival(scene, {"data": {"tls.key": OTHER_KEY}})
-    await rival.strike()
+    await Rival.begin(scene, {"data": {"tls.key": OTHER_KEY}})
     await scene.world.advance(timedelta(minutes=59))
     assert (await scene.world.certificate("web")).status.revision == 4
 
@@ -165,9 +164,7 @@ async def test_the_wait_holds_where_failures_have_none(scene: Scene) -> None:
 @pytest.mark.parametrize("cure", ["delete", "spec", "key", "secretName", "renew"])
 async def test_the_wait_ends_when_somebody_does_something_about_it(scene: Scene, cure: str) -> None:
     await scene.issue()
-    rival = Rival(scene, {"data": {"tls.key": OTHER_KEY}})
-    await rival.strike()
-    await scene.world.settle()
+    rival = await Rival.begin(scene, {"data": {"tls.key": OTHER_KEY}})
     rival.stop()
     client = scene.world.client
     match cure:

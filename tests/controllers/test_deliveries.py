@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import os
 import re
@@ -161,7 +160,8 @@ async def test_all_formats(tmp_path: Path) -> None:
         await world.stop_controllers()
         await world.start_controllers(deliveries=DeliveryOptions(roots={ROOT: Root(directory=str(tmp_path))}))
         more = DeliveryOutput(name="more.pem", format="CertificateChain")
-        await _patch(world, {"outputs": msgspec.to_builtins([*outputs, more])})
+        spec = {"outputs": msgspec.to_builtins([*outputs, more])}
+        await world.client.patch(DELIVERIES, "web", "default", {"spec": spec})
         async with asyncio.timeout(20):
             while not (folder / "more.pem").exists():
                 await world.settle()
@@ -266,10 +266,7 @@ async def test_a_delivery_that_has_never_delivered_keeps_no_other_from_its_path(
         await world.create(DELIVERIES, delivery(path="one"))
         await reason(world, "Delivered")
         # Once it may deliver, the path belongs to the other one.
-        spec = {"hook": None, "certificateRef": {"name": "web"}}
-        headers = {"content-type": "application/merge-patch+json"}
-        path = "/apis/certwright.io/v1alpha1/namespaces/default/deliveries/never"
-        await world.client.raw("PATCH", path, body=json.dumps({"spec": spec}).encode(), headers=headers)
+        await world.patch(DELIVERIES, "never", {"spec": {"hook": None, "certificateRef": {"name": "web"}}})
         assert "Delivery web delivers to web:one" in await reason(world, "PathInUse", "never")
         await world.client.delete(DELIVERIES, "web", "default")
         await reason(world, "Delivered", "never")
@@ -423,9 +420,9 @@ async def test_other_addresses_are_checked_immediately_and_none_leave_no_conditi
         world = scene.world
         await world.create(DELIVERIES, delivery(served_at=(ServedAt(address=first),)))
         await deployed(world, f"{first} cannot be reached")
-        await _patch(world, {"servedAt": [{"address": second}]})
+        await world.patch(DELIVERIES, "web", {"spec": {"servedAt": [{"address": second}]}})
         await deployed(world, f"{second} cannot be reached", tick_s=0)
-        await _patch(world, {"servedAt": None})
+        await world.patch(DELIVERIES, "web", {"spec": {"servedAt": None}})
         async with asyncio.timeout(20):
             while await condition_of(world, kind="Deployed") is not None:
                 await world.settle()
@@ -473,7 +470,3 @@ async def test_the_servers_are_checked_although_the_hook_fails(tmp_path: Path) -
         status = (await world.get(DELIVERIES, "web")).status
         assert status.current is not None
         assert status.failed_attempts is not None
-
-
-async def _patch(world: World, spec: dict[str, Any]) -> None:
-    await world.client.patch(DELIVERIES, "web", "default", {"spec": spec})

@@ -14,7 +14,6 @@ from certwright.issuers.csr_plan import csr_plan
 from certwright.pki import keys, match, mldsa, usages
 from certwright.pki.csr import CsrPlan, build_csr, read_csr
 from certwright.pki.errors import PkiError
-from certwright.resources import certificate
 from certwright.resources import certificate as api
 from certwright.resources.certificate import CertificateSpec, JKSKeystore, Keystores, PrivateKeySpec
 from certwright.resources.references import IssuerReference
@@ -55,21 +54,19 @@ def test_every_field_of_a_csr_plan_comes_from_the_spec() -> None:
     assert {renamed.get(name, name) for name in IN_THE_CSR} == set(CsrPlan.__struct_fields__)
 
 
-@pytest.mark.parametrize("algorithm", certificate.KEY_ALGORITHMS)
+@pytest.mark.parametrize("algorithm", api.KEY_ALGORITHMS)
 def test_every_key_algorithm_has_a_plan(algorithm: str) -> None:
     spec = make_certificate("web", "ca", private_key=PrivateKeySpec(algorithm=algorithm)).spec
     plan = desired.key_plan(spec.key)
-    if algorithm in certificate.ML_DSA_ALIASES:
+    if algorithm in api.ML_DSA_ALIASES:
         assert str(plan) == f"ML-DSA-{algorithm.removeprefix('MLDSA')}"
     else:
         assert plan.algorithm == algorithm
 
 
 def test_what_both_sides_know_of_ml_dsa_is_the_same() -> None:
-    assert set(certificate.ML_DSA_SIZES) == set(mldsa.PARAMETER_SETS)
-    assert {name for name in api.KEY_USAGES if not _may_sign_with_ml_dsa(name)} == set(
-        certificate.ENCRYPTION_USAGES
-    )
+    assert set(api.ML_DSA_SIZES) == set(mldsa.PARAMETER_SETS)
+    assert {name for name in api.KEY_USAGES if not _may_sign_with_ml_dsa(name)} == set(api.ENCRYPTION_USAGES)
 
 
 def _may_sign_with_ml_dsa(usage: str) -> bool:
@@ -85,7 +82,7 @@ def test_every_usage_is_known_to_both_sides() -> None:
 
 
 def test_every_signature_algorithm_goes_with_its_key() -> None:
-    for name, algorithm in certificate.SIGNATURE_ALGORITHMS.items():
+    for name, algorithm in api.SIGNATURE_ALGORITHMS.items():
         spec = make_certificate("web", "ca", private_key=PrivateKeySpec(algorithm=algorithm)).spec
         keys.request_hash(keys.generate(desired.key_plan(spec.key)), name)
 
@@ -196,6 +193,8 @@ CHANGES: dict[str, tuple[dict[str, Any], str]] = {
     ),
 }
 
+OLD = make_certificate("web", "ca").spec
+REQUEST = CertificateRequestSpec(issuer_ref=OLD.issuer_ref, request=build_csr(csr_plan(OLD), ECDSA_KEY))
 SAME: dict[str, dict[str, Any]] = {
     "usages in another order": {"usages": ("key encipherment", "digital signature")},
     "an older name of a usage": {"usages": ("signing", "key encipherment")},
@@ -219,11 +218,8 @@ SAME: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("fields", SAME.values(), ids=SAME.keys())
 def test_what_is_not_in_a_certificate_or_means_the_same_issues_nothing(fields: dict[str, Any]) -> None:
-    old = make_certificate("web", "ca").spec
-    csr = build_csr(csr_plan(old), ECDSA_KEY)
-    request = CertificateRequestSpec(issuer_ref=old.issuer_ref, request=csr)
     changed = make_certificate("web", "ca", **fields).spec
-    assert desired.request_differences(request, read_csr(csr), changed) == ()
+    assert desired.request_differences(REQUEST, read_csr(REQUEST.request), changed) == ()
     assert desired.key_differences(KeyFacts.of(ECDSA_KEY), changed) == ()
 
 
@@ -235,11 +231,8 @@ def test_every_field_is_among_those_that_were_tried() -> None:
 
 @pytest.mark.parametrize(("fields", "named"), CHANGES.values(), ids=CHANGES.keys())
 def test_a_changed_field_is_named(fields: dict[str, Any], named: str) -> None:
-    old = make_certificate("web", "ca").spec
-    csr = build_csr(csr_plan(old), ECDSA_KEY)
-    request = CertificateRequestSpec(issuer_ref=old.issuer_ref, request=csr)
     changed = make_certificate("web", "ca", **fields).spec
-    assert named in desired.request_differences(request, read_csr(csr), changed)
+    assert named in desired.request_differences(REQUEST, read_csr(REQUEST.request), changed)
 
 
 def test_a_key_that_was_written_is_not_read_again() -> None:

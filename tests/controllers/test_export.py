@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
 
@@ -66,10 +66,14 @@ class Scene:
         return {name: (folder / name).read_bytes() for name in ("tls.crt", "tls.key")}
 
 
+def exports_to(root: Path) -> AbstractAsyncContextManager[Exports]:
+    settings = ExportSettings(reserves_late=False, root=root, with_ca_keys=False, command=None, timeout_s=1)
+    return Exports(settings, FastClock()).opened()
+
+
 @asynccontextmanager
 async def exporting(root: Path) -> AsyncIterator[Scene]:
-    settings = ExportSettings(reserves_late=False, root=root, with_ca_keys=False, command=None, timeout_s=1)
-    async with make_world(controllers=False) as world, Exports(settings, FastClock()).opened() as exports:
+    async with make_world(controllers=False) as world, exports_to(root) as exports:
         await world.client.create(CERTIFICATES, CERTIFICATE)
         tasks = TaskSet()
         tasks.start(exports.follow(world.client), name="export")
@@ -253,10 +257,7 @@ async def test_a_program_that_the_command_starts_may_go_on(tmp_path: Path) -> No
 async def test_the_condition_exported_is_set_when_the_files_are_there_and_ends_with_them(
     tmp_path: Path,
 ) -> None:
-    settings = ExportSettings(
-        reserves_late=False, root=tmp_path, with_ca_keys=False, command=None, timeout_s=5
-    )
-    async with make_world() as world, Exports(settings, FastClock()).opened() as exports:
+    async with make_world() as world, exports_to(tmp_path) as exports:
 
         async def is_exported() -> bool:
             await world.settle()

@@ -19,10 +19,9 @@ from certwright.kube.util.http_messages import Request, Response
 from certwright.pki.certificates import read_certificate
 from certwright.pki.keys import load_private_key, public_key_der
 from certwright.resources.certificate import Certificate, SecretTemplate
-from certwright.resources.issuer import CAIssuer, IssuerSpec
 from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES, CLUSTER_ISSUERS
 from controllers.crashes import Handler, Ledger, Outage, Unreliable, is_write
-from controllers.scene import SELF_SIGNED, Scene, make_certificate, make_cluster_issuer
+from controllers.scene import CA, SELF_SIGNED, Scene, make_certificate, make_cluster_issuer
 from controllers.stages import NEVER, STAGES, keep_ledger, shape_of, staged, undisturbed
 from controllers.test_contention import OTHER_KEY, Rival
 from support.world import CONTROLLER, World, make_world
@@ -46,8 +45,7 @@ async def test_a_fight_costs_a_bounded_number_of_writes_a_day(
     await scene.issue(secret_template=SecretTemplate(labels={"app": "ours"}))
     ledger = Ledger(scene.world.recording.handler)
     scene.world.recording.handler = ledger.handle
-    rival = Rival(scene, patch)
-    await rival.strike()
+    await Rival.begin(scene, patch)
     await scene.world.advance(DAY)
     first, events_before = len(ledger.writes), len(scene.world.recording.event_writes())
     assert first <= most_writes
@@ -90,8 +88,7 @@ async def with_cluster_ca() -> AsyncIterator[World]:
             "ca", "root", kind="ClusterIssuer", namespace="kube-system", is_ca=True, common_name="CA"
         )
         await world.create(CERTIFICATES, ca)
-        signer = IssuerSpec(ca=CAIssuer(secret_name="ca"))
-        await world.create(CLUSTER_ISSUERS, make_cluster_issuer("ca", signer))
+        await world.create(CLUSTER_ISSUERS, make_cluster_issuer("ca", CA))
         await world.add(NAMESPACES, Namespace(metadata=ObjectMeta(name="team")))
         yield world
 

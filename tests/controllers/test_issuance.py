@@ -19,19 +19,12 @@ from certwright.resources.request import CertificateRequest
 from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES
 from controllers.crashes import Webhook
 from controllers.scene import Scene, make_certificate, make_secret
-from support.world import START
+from support.world import START, condition_of
 
 
-def issuing(certificate: Certificate) -> str | None:
-    """The reason of the Issuing condition."""
-    condition = conditions.find(certificate.status.conditions, "Issuing")
-    return condition.reason if condition else None
-
-
-def message(certificate: Certificate, kind: str) -> str:
-    """The message of a condition."""
-    condition = conditions.find(certificate.status.conditions, kind)
-    return condition.message if condition else ""
+def is_issuing(certificate: Certificate) -> bool:
+    """Whether there is a condition Issuing."""
+    return conditions.find(certificate.status.conditions, "Issuing") is not None
 
 
 @pytest.mark.filterwarnings("ignore:Attribute's length must be")
@@ -99,7 +92,8 @@ async def test_the_secret_holds_a_matching_pair_and_says_where_it_is_from(scene:
         "cert-manager.io/uri-sans": "",
     }
     status = certificate.status
-    assert (status.revision, status.next_private_key_secret_name, issuing(certificate)) == (1, None, None)
+    assert (status.revision, status.next_private_key_secret_name) == (1, None)
+    assert not is_issuing(certificate)
     assert (status.not_before, status.not_after) == (START, START + timedelta(days=90))
     assert status.renewal_time is not None
     assert timedelta(0) <= status.renewal_time - (START + timedelta(days=60)) <= timedelta(hours=15)
@@ -196,15 +190,15 @@ async def test_two_certificates_with_one_secret_name_do_not_fight(scene: Scene) 
     await scene.issue("first", secret_name="shared")
     scene.world.clock.advance(timedelta(seconds=1))
     second = await scene.issue("second", secret_name="shared")
-    assert message(second, "Ready") == (
+    assert condition_of(second, "Ready").message == (
         'Secret "shared" is already used by Certificate "first"; give this Certificate another '
         "spec.secretName"
     )
-    assert issuing(second) is None
+    assert not is_issuing(second)
     before = await scene.world.secret("shared")
     await scene.world.renew("second")
     assert await scene.world.secret("shared") == before
-    assert "already used" in message(await scene.world.certificate("second"), "Issuing")
+    assert "already used" in (await scene.world.condition("second", "Issuing")).message
     await scene.world.delete(CERTIFICATES, "first")
     assert await scene.world.is_ready("second")
 
@@ -254,7 +248,7 @@ async def test_an_immutable_secret_is_a_sentence_in_the_condition(scene: Scene) 
     await scene.issue()
     assert [e.reason for e in await scene.world.events() if e.type == "Warning"][-1] == "SecretRefused"
     await scene.world.advance(timedelta(hours=2))
-    assert "kubectl delete secret web -n default" in message(await scene.world.certificate("web"), "Issuing")
+    assert "kubectl delete secret web -n default" in (await scene.world.condition("web", "Issuing")).message
     # The key; the Secret after 1, 2, 4, 8, 16, 32 and 60 minutes.
     assert writes.writes == 1 + 7
     await scene.world.delete(SECRETS, "web")

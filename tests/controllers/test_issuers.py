@@ -10,11 +10,14 @@ import pytest
 
 from certwright.kube.api import errors
 from certwright.kube.api.core import NAMESPACES, SECRETS, Namespace
+from certwright.kube.api.kinds import AnyKind
 from certwright.kube.api.meta import ObjectMeta
 from certwright.pki.keys import KeyPlan, encode_private_key, generate
-from certwright.resources.issuer import CAIssuer, ClusterIssuer, Issuer, IssuerSpec, SelfSignedIssuer
+from certwright.resources.issuer import Issuer
 from certwright.resources.table import CERTIFICATES, CLUSTER_ISSUERS, ISSUERS
 from controllers.scene import (
+    CA,
+    SELF_SIGNED,
     Scene,
     make_ca_issuer,
     make_certificate,
@@ -25,7 +28,6 @@ from controllers.scene import (
 from issuers.authority import Authority, new_root
 from support.world import World, condition_of, make_world
 
-CA = IssuerSpec(ca=CAIssuer(secret_name="ca"))
 OTHER_KEY = encode_private_key(generate(KeyPlan.of("ECDSA")))
 
 
@@ -35,23 +37,12 @@ async def replace(world: World, data: dict[str, bytes]) -> None:
     await world.patch(SECRETS, "ca", patch)
 
 
-def ready(issuer: Issuer | ClusterIssuer) -> tuple[str, str, str]:
-    """Status, reason and message of Ready; it must be of the present generation."""
-    condition = condition_of(issuer, "Ready")
-    assert condition.observed_generation == issuer.metadata.generation
+async def issuer(world: World, name: str = "ca", kind: AnyKind = ISSUERS) -> tuple[str, str, str]:
+    """Status, reason and message of an issuer's Ready, which must be of the present generation."""
+    stored = await world.get(kind, name)
+    condition = condition_of(stored, "Ready")
+    assert condition.observed_generation == stored.metadata.generation
     return condition.status, condition.reason, condition.message
-
-
-async def issuer(world: World, name: str = "ca") -> tuple[str, str, str]:
-    """Status, reason and message of an Issuer's Ready."""
-    stored: Issuer = await world.get(ISSUERS, name)
-    return ready(stored)
-
-
-async def cluster_issuer(world: World, name: str = "ca") -> tuple[str, str, str]:
-    """Status, reason and message of a ClusterIssuer's Ready."""
-    stored: ClusterIssuer = await world.get(CLUSTER_ISSUERS, name)
-    return ready(stored)
 
 
 async def event_counts(world: World, name: str = "ca") -> list[tuple[str, str, int]]:
@@ -125,9 +116,9 @@ async def test_no_message_holds_a_key(world: World) -> None:
 
 async def test_a_self_signed_issuer_is_ready_and_silent(world: World) -> None:
     await world.create(ISSUERS, make_issuer("root"))
-    await world.add(CLUSTER_ISSUERS, make_cluster_issuer("root", IssuerSpec(self_signed=SelfSignedIssuer())))
+    await world.add(CLUSTER_ISSUERS, make_cluster_issuer("root", SELF_SIGNED))
     assert await issuer(world, "root") == ("True", "IsReady", "")
-    assert await cluster_issuer(world, "root") == ("True", "IsReady", "")
+    assert await issuer(world, "root", CLUSTER_ISSUERS) == ("True", "IsReady", "")
     assert await event_counts(world, "root") == []
 
 
@@ -137,9 +128,9 @@ async def test_a_cluster_issuers_secret_is_only_looked_for_in_its_namespace() ->
         await world.create(CLUSTER_ISSUERS, make_cluster_issuer("ca", CA))
         await world.create(SECRETS, make_secret("ca", ROOT.secret()))
         await world.add(SECRETS, make_secret("ca", ROOT.secret(), namespace="kube-system"))
-        assert (await cluster_issuer(world))[:2] == ("False", "ErrGetKeyPair")
+        assert (await issuer(world, kind=CLUSTER_ISSUERS))[:2] == ("False", "ErrGetKeyPair")
         await world.add(SECRETS, make_secret("ca", ROOT.secret(), namespace="certs"))
-        assert (await cluster_issuer(world))[0] == "True"
+        assert (await issuer(world, kind=CLUSTER_ISSUERS))[0] == "True"
         made = make_certificate("web", "ca", kind="ClusterIssuer")
         await world.add(CERTIFICATES, made)
         assert await world.is_ready("web")

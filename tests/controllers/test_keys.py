@@ -14,7 +14,7 @@ from certwright.controllers.certificates.effects import Did, Effects
 from certwright.controllers.certificates.keys import Keys, next_key_secret
 from certwright.controllers.certificates.parsed import Facts
 from certwright.controllers.certificates.snapshot import Snapshot
-from certwright.kube.api.core import SECRETS, Secret, SecretMeta
+from certwright.kube.api.core import SECRETS, Secret
 from certwright.kube.api.errors import NotFound
 from certwright.kube.api.meta import Condition
 from certwright.kube.client.rest import Client
@@ -28,25 +28,16 @@ from certwright.resources.operator_policy import OperatorPolicy
 from certwright.resources.table import CERTIFICATES
 from controllers.crashes import Guillotine, Webhook
 from controllers.external_issuer import mark
-from controllers.scene import Scene, make_certificate
-from support.world import CONTROLLER, condition_of
+from controllers.scene import Scene, make_certificate, make_secret
+from support.world import CONTROLLER
 
 KEEP = PrivateKeySpec(algorithm="ECDSA", rotation_policy="Never")
 ISSUING = Condition(type="Issuing", status="True", reason="DoesNotExist", message="x")
 
 
-async def test_a_kept_key_stays_through_renewals(scene: Scene) -> None:
-    await scene.issue(private_key=KEEP)
-    before = (await scene.world.secret("web")).data["tls.key"]
-    await scene.change_spec("web", dnsNames=["other.example.com"])
-    assert (await scene.world.secret("web")).data["tls.key"] == before
-    assert (await scene.world.certificate("web")).status.revision == 2
-
-
 async def test_a_key_that_cannot_be_read_is_replaced_and_that_is_said(scene: Scene) -> None:
-    meta = SecretMeta(name="web", namespace="default")
-    rubbish = Secret(metadata=meta, data={"tls.key": b"rubbish", "tls.crt": b"rubbish"})
-    await scene.world.create(SECRETS, rubbish)
+    rubbish = {"tls.key": b"rubbish", "tls.crt": b"rubbish"}
+    await scene.world.create(SECRETS, make_secret("web", rubbish))
     await scene.issue(private_key=KEEP)
     load_private_key((await scene.world.secret("web")).data["tls.key"])
     events = [e for e in await scene.world.events() if e.reason == "DecodeFailed"]
@@ -57,9 +48,8 @@ async def test_a_key_that_cannot_be_read_is_replaced_and_that_is_said(scene: Sce
 async def test_a_kept_key_of_another_kind_blocks_until_it_may_be_replaced(scene: Scene) -> None:
     await scene.issue(private_key=KEEP)
     await scene.change_spec("web", privateKey={"algorithm": "Ed25519"})
-    certificate = await scene.world.certificate("web")
-    issuing = condition_of(certificate, "Issuing")
-    assert (issuing.status, certificate.status.revision) == ("True", 1)
+    assert (await scene.world.condition("web", "Issuing")).status == "True"
+    assert (await scene.world.certificate("web")).status.revision == 1
     assert [e.count for e in await scene.world.events() if e.reason == "CannotRegenerateKey"] == [1]
     await scene.change_spec("web", privateKey={"rotationPolicy": "Always"})
     assert (await scene.world.certificate("web")).status.revision == 2
@@ -72,14 +62,18 @@ def hands_of(scene: Scene) -> tuple[Effects, Caches]:
     return Effects(client, caches, Facts(), Inline(), Recorder(client, clock, "test")), caches
 
 
+def issuing(scene: Scene, certificate: Certificate, next_key: str, **fields: Any) -> Snapshot:
+    """The Certificate, while it is issued with that next key."""
+    status = CertificateStatus(conditions=(ISSUING,), next_private_key_secret_name=next_key)
+    certificate = msgspec.structs.replace(certificate, status=status)
+    return Snapshot(certificate=certificate, now=scene.world.clock.now(), facts=Facts(), **fields)
+
+
 async def test_no_key_is_made_by_what_an_old_copy_of_the_certificate_says(scene: Scene) -> None:
     current = await scene.issue()
     effects, caches = hands_of(scene)
-    status = CertificateStatus(conditions=(ISSUING,), next_private_key_secret_name="web-old")
-    old = msgspec.structs.replace(
-        current, status=status, metadata=msgspec.structs.replace(current.metadata, resource_version="1")
-    )
-    snapshot = Snapshot(certificate=old, now=scene.world.clock.now(), facts=Facts())
+    meta = msgspec.structs.replace(current.metadata, resource_version="1")
+    snapshot = issuing(scene, msgspec.structs.replace(current, metadata=meta), "web-old")
     assert await Keys(OperatorPolicy()).act(snapshot, effects) is Did.WROTE
     assert await scene.next_keys() == []
     assert caches.certificates.cache.get(current.metadata.key) == current
@@ -87,10 +81,7 @@ async def test_no_key_is_made_by_what_an_old_copy_of_the_certificate_says(scene:
 
 async def test_no_key_is_made_for_a_certificate_that_is_gone(scene: Scene) -> None:
     effects, _ = hands_of(scene)
-    made = make_certificate("gone", "ca")
-    status = CertificateStatus(conditions=(ISSUING,), next_private_key_secret_name="gone-x")
-    gone: Certificate = msgspec.structs.replace(made, status=status)
-    snapshot = Snapshot(certificate=gone, now=scene.world.clock.now(), facts=Facts())
+    snapshot = issuing(scene, make_certificate("gone", "ca"), "gone-x")
     assert await Keys(OperatorPolicy()).act(snapshot, effects) is Did.WROTE
     assert await scene.next_keys() == []
 
@@ -111,9 +102,7 @@ async def test_a_certificate_that_is_being_deleted_gets_nothing(scene: Scene) ->
 async def test_a_new_key_is_handed_on_and_one_that_is_there_already_is_judged_first(scene: Scene) -> None:
     current = await scene.issue()
     effects, caches = hands_of(scene)
-    status = CertificateStatus(conditions=(ISSUING,), next_private_key_secret_name="web-new")
-    issuing = msgspec.structs.replace(current, status=status)
-    snapshot = Snapshot(certificate=issuing, now=scene.world.clock.now(), facts=Facts(), is_fresh=True)
+    snapshot = issuing(scene, current, "web-new", is_fresh=True)
     assert await Keys(OperatorPolicy()).act(snapshot, effects) is Did.HANDED_ON
     # As after a crash between the write and its news.
     assert await Keys(OperatorPolicy()).act(snapshot, effects) is Did.WROTE
@@ -130,8 +119,8 @@ async def test_a_secret_that_appears_in_the_moment_of_the_write_is_not_taken_uns
         if request.user != CONTROLLER or request.method != "PATCH" or "/secrets/web" not in request.target:
             return await handler(request)
         if not statuses:
-            meta = SecretMeta(name="web", namespace="default", annotations={"whose": "theirs"})
-            await scene.world.create(SECRETS, Secret(metadata=meta, type="kubernetes.io/tls", data=theirs))
+            made = make_secret("web", dict(theirs), annotations={"whose": "theirs"})
+            await scene.world.create(SECRETS, msgspec.structs.replace(made, type="kubernetes.io/tls"))
         response = await handler(request)
         statuses.append(response.status)
         return response
@@ -249,8 +238,7 @@ async def test_an_object_that_a_webhook_makes_useless_is_made_again_at_growing_i
     await scene.world.advance(timedelta(hours=6))
     # After 1, 2, 4, 8, 16, 32 and 60 minutes, and each hour from then on.
     assert webhook.created == 11
-    issuing = await scene.world.condition("web", "Issuing")
-    assert part in issuing.message
+    assert part in (await scene.world.condition("web", "Issuing")).message
     webhook.change = lambda _: None
     await scene.world.advance(timedelta(hours=1))
     assert await scene.world.is_ready("web")
@@ -265,8 +253,8 @@ async def test_a_target_that_is_stored_without_its_annotations_is_written_at_gro
     await scene.issue()
     await scene.world.advance(timedelta(hours=2))
     assert webhook.writes == 7
-    issuing = await scene.world.condition("web", "Issuing")
-    assert 'the annotation cert-manager.io/certificate-name of Secret "web"' in issuing.message
+    message = (await scene.world.condition("web", "Issuing")).message
+    assert 'the annotation cert-manager.io/certificate-name of Secret "web"' in message
     webhook.change = lambda _: None
     await scene.world.advance(timedelta(hours=1))
     assert await scene.world.is_ready("web")

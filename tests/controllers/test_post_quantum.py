@@ -71,8 +71,7 @@ async def judge(world: World, folder: Path) -> str:
 
 def message(obj: Certificate | CertificateRequest | Issuer, kind: str) -> str:
     """The message of that condition of an object."""
-    condition = condition_of(obj, kind)
-    return condition.message
+    return condition_of(obj, kind).message
 
 
 @pytest.mark.parametrize(
@@ -220,9 +219,8 @@ async def test_a_key_at_rest_still_fits_its_certificate(world: World) -> None:
 
 async def test_a_temporary_certificate_has_the_key(world: World) -> None:
     certificate = make_certificate("web", "missing", private_key=ML_DSA)
-    meta = ObjectMeta(
-        name="web", namespace="default", annotations={"cert-manager.io/issue-temporary-certificate": "true"}
-    )
+    notes = {"cert-manager.io/issue-temporary-certificate": "true"}
+    meta = msgspec.structs.replace(certificate.metadata, annotations=notes)
     await world.add(CERTIFICATES, msgspec.structs.replace(certificate, metadata=meta))
     (leaf,) = read_chain((await world.secret("web")).data["tls.crt"])
     assert leaf.is_ml_dsa

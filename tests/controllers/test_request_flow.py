@@ -22,12 +22,13 @@ from certwright.kube.util.http_messages import Request
 from certwright.pki.certificates import read_certificate, read_chain
 from certwright.pki.csr import CsrPlan, build_csr
 from certwright.pki.keys import KeyPlan, PrivateKey, encode_private_key, generate
-from certwright.resources.issuer import CAIssuer, IssuerSpec, VaultAuth, VaultIssuer
+from certwright.resources.issuer import IssuerSpec, VaultAuth, VaultIssuer
 from certwright.resources.references import IssuerReference, SecretKeySelector
 from certwright.resources.request import CertificateRequest, CertificateRequestSpec
 from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES, CLUSTER_ISSUERS, ISSUERS
 from controllers.external_issuer import external, mark
 from controllers.scene import (
+    CA,
     Scene,
     make_ca_issuer,
     make_certificate,
@@ -81,8 +82,7 @@ def ready(request: CertificateRequest) -> tuple[str, str]:
 
 def message(request: CertificateRequest) -> str:
     """The message of Ready."""
-    condition = conditions.find(request.status.conditions, "Ready")
-    return condition.message if condition else ""
+    return condition_of(request, "Ready").message
 
 
 async def event_counts(world: World, name: str = "mine") -> list[tuple[str, str, int]]:
@@ -173,8 +173,7 @@ async def test_a_request_waits_for_its_issuer_and_is_signed_when_it_comes(kind: 
     if kind == "Issuer":
         await world.create(ISSUERS, make_ca_issuer("late", "ca"))
     else:
-        spec = IssuerSpec(ca=CAIssuer(secret_name="ca"))
-        await world.create(CLUSTER_ISSUERS, make_cluster_issuer("late", spec))
+        await world.create(CLUSTER_ISSUERS, make_cluster_issuer("late", CA))
     await world.settle()
     assert "does not have a Ready status condition" in message(await mine(world))
     await world.add(SECRETS, make_secret("ca", new_root("Root").secret(), namespace))
@@ -189,15 +188,14 @@ async def test_a_request_waits_for_its_issuer_and_is_signed_when_it_comes(kind: 
 
 async def test_in_one_namespace_a_request_to_a_cluster_issuer_is_told_why_it_waits() -> None:
     async with make_world(namespace="default") as world:
-        spec = IssuerSpec(ca=CAIssuer(secret_name="ca"))
-        await world.create(CLUSTER_ISSUERS, make_cluster_issuer("ca", spec))
+        await world.create(CLUSTER_ISSUERS, make_cluster_issuer("ca", CA))
         request = await ask(world, make_request("ca", kind="ClusterIssuer"))
         assert ready(request) == ("False", "Pending")
         assert "--namespace" in message(request)
 
 
 async def test_an_issuer_of_the_same_name_elsewhere_is_not_meant(world: World) -> None:
-    await world.create(CLUSTER_ISSUERS, make_cluster_issuer("ca", IssuerSpec(ca=CAIssuer(secret_name="ca"))))
+    await world.create(CLUSTER_ISSUERS, make_cluster_issuer("ca", CA))
     assert ready(await ask(world, make_request("ca"))) == ("False", "Pending")
     assert "issuer.cert-manager.io" in message(await mine(world))
 
@@ -299,12 +297,12 @@ async def set_conditions(world: World, *new: dict[str, Any], **status: Any) -> N
     await world.patch(CERTIFICATE_REQUESTS, "web-1", body, subresource="status")
 
 
-async def sign_elsewhere(world: World) -> None:
+async def sign_elsewhere(world: World, *others: dict[str, Any], **sign: Any) -> None:
     """What an external issuer does in the end; it says nothing of its CA."""
     request = await world.get(CERTIFICATE_REQUESTS, "web-1")
-    pem = new_root("AggregationProxy").sign(request.spec.request, now=world.clock.now())
+    pem = new_root("AggregationProxy").sign(request.spec.request, **{"now": world.clock.now(), **sign})
     issued = {"type": "Ready", "status": "True", "reason": "Issued", "message": "here you are"}
-    await set_conditions(world, issued, certificate=msgspec.to_builtins(pem))
+    await set_conditions(world, issued, *others, certificate=msgspec.to_builtins(pem))
 
 
 async def test_a_denial_counts_though_an_external_issuer_says_nothing_of_it(world: World) -> None:
@@ -320,11 +318,8 @@ async def test_a_denial_counts_though_an_external_issuer_says_nothing_of_it(worl
 async def test_an_issuer_that_signs_in_spite_of_a_denial_is_not_followed(world: World) -> None:
     await world.start_controllers(enabled=BY_HAND)
     await external(world)
-    request = await world.get(CERTIFICATE_REQUESTS, "web-1")
-    pem = new_root("AggregationProxy").sign(request.spec.request, now=world.clock.now())
     denied = {"type": "Denied", "status": "True", "reason": "NotHere", "message": "no"}
-    issued = {"type": "Ready", "status": "True", "reason": "Issued", "message": "here you are"}
-    await set_conditions(world, denied, issued, certificate=msgspec.to_builtins(pem))
+    await sign_elsewhere(world, denied)
     issuing = await world.condition("web", "Issuing")
     assert (issuing.status, issuing.reason) == ("False", "NotHere")
     with pytest.raises(errors.NotFound):
@@ -423,25 +418,14 @@ async def test_a_request_that_is_deleted_while_it_waits_is_made_again(world: Wor
 
 async def test_a_certificate_that_came_too_late_is_a_failure(world: World) -> None:
     await external(world)
-    request = await world.get(CERTIFICATE_REQUESTS, "web-1")
-    pem = new_root("AggregationProxy").sign(request.spec.request, now=START, duration=timedelta(hours=1))
     await world.advance(timedelta(hours=2))
-    issued = {"type": "Ready", "status": "True", "reason": "Issued", "message": "late"}
-    await set_conditions(world, issued, certificate=msgspec.to_builtins(pem))
-    certificate = await world.certificate("web")
-    issuing = condition_of(certificate, "Issuing")
+    await sign_elsewhere(world, now=START, duration=timedelta(hours=1))
+    issuing = await world.condition("web", "Issuing")
     assert (issuing.status, issuing.reason) == ("False", "InvalidCertificate")
     assert "expired" in issuing.message
 
 
 async def test_of_two_requests_for_one_revision_the_fitting_one_is_kept(world: World) -> None:
-    await ask_a_thing_with_twin(world)
-    requests = await Scene(world).requests()
-    assert [r.metadata.name for r in requests] == ["web-1"]
-
-
-async def ask_a_thing_with_twin(world: World) -> None:
-    """ExternalIssuer adds a second request of the same revision to the one that waits."""
     await external(world)
     first = await world.get(CERTIFICATE_REQUESTS, "web-1")
     meta = msgspec.structs.replace(
@@ -450,6 +434,7 @@ async def ask_a_thing_with_twin(world: World) -> None:
     csr = build_csr(CsrPlan(dns_names=("web.example.com",)), generate(KeyPlan.of("ECDSA")))
     twin = CertificateRequest(metadata=meta, spec=msgspec.structs.replace(first.spec, request=csr))
     await world.add(CERTIFICATE_REQUESTS, twin)
+    assert [request.metadata.name for request in await Scene(world).requests()] == ["web-1"]
 
 
 async def test_a_certificate_deleted_while_it_is_issued_takes_everything_with_it(world: World) -> None:

@@ -32,7 +32,7 @@ from controllers.external_issuer import (
 )
 from controllers.scene import Scene, make_certificate, make_issuer
 from issuers.authority import new_root
-from support.world import START, World, make_world
+from support.world import START, World, condition_of, make_world
 
 YEAR = timedelta(days=365)
 BY_HAND = "*,-certificaterequests-approver"
@@ -113,10 +113,9 @@ async def test_a_private_key_that_an_issuer_returns_is_not_stored(scene: Scene) 
     request = await world.get(CERTIFICATE_REQUESTS, "web-1")
     answer = ca.sign(request.spec.request, now=START) + encode_private_key(ca.key)
     await mark(world, "web-1", "Ready", reason="Issued", certificate=answer)
-    issuing = condition(await world.certificate("web"), "Issuing")
-    assert issuing is not None
-    assert issuing[:2] == ("False", "InvalidCertificate")
-    assert 'a block "EC PRIVATE KEY", and only certificates are accepted' in issuing[2]
+    issuing = await world.condition("web", "Issuing")
+    assert (issuing.status, issuing.reason) == ("False", "InvalidCertificate")
+    assert 'a block "EC PRIVATE KEY", and only certificates are accepted' in issuing.message
 
 
 async def test_the_chain_of_an_issuer_is_stored_as_made_from_its_certificates(scene: Scene) -> None:
@@ -164,19 +163,17 @@ async def test_a_wrong_chain_is_a_condition_but_replaces_no_right_one(scene: Sce
         await mark(world, name, "Ready", reason="Issued", certificate=certificate)
         return await world.certificate("web")
 
-    verified = condition(await answer("web-1"), "Verified")
-    assert verified is not None
-    assert '"CN=Their CA" of the certificate is not among those' in verified[2]
+    verified = condition_of(await answer("web-1"), "Verified")
+    assert '"CN=Their CA" of the certificate is not among those' in verified.message
     await scene.change_spec("web", dnsNames=["a.example.com"])
     csr = (await world.get(CERTIFICATE_REQUESTS, "web-2")).spec.request
     await mark(world, "web-2", "Ready", reason="Issued", certificate=ca.sign(csr, now=START))
     good = await world.certificate("web")
     assert (good.status.revision, condition(good, "Verified")) == (2, None)
     await scene.change_spec("web", dnsNames=["b.example.com"])
-    issuing = condition(await answer("web-3"), "Issuing")
-    assert issuing is not None
-    assert issuing[1] == "InvalidCertificate"
-    assert "the chain that the issuer returned is wrong, and the present one is not" in issuing[2]
+    issuing = condition_of(await answer("web-3"), "Issuing")
+    assert issuing.reason == "InvalidCertificate"
+    assert "the chain that the issuer returned is wrong, and the present one is not" in issuing.message
 
 
 async def test_a_request_that_is_none_is_refused_and_never_signed_where_it_is_not(world: World) -> None:

@@ -17,9 +17,8 @@ from certwright.controllers.certificates.snapshot import Snapshot, Verdict
 from certwright.controllers.certificates.trigger import Trigger
 from certwright.controllers.circuit_breaker import Hold
 from certwright.issuers.csr_plan import csr_plan
-from certwright.kube.api import conditions
 from certwright.kube.api.core import Secret, SecretMeta
-from certwright.kube.api.meta import Condition, ObjectMeta
+from certwright.kube.api.meta import ObjectMeta
 from certwright.pki import keys
 from certwright.pki.csr import build_csr
 from certwright.pki.signing import self_sign
@@ -27,7 +26,7 @@ from certwright.resources.certificate import Certificate, CertificateStatus, Pri
 from certwright.resources.references import IssuerReference
 from certwright.resources.request import CertificateRequest, CertificateRequestSpec
 from controllers.scene import make_certificate
-from support.world import START
+from support.world import START, condition_of
 
 KEY = keys.generate(keys.KeyPlan(keys.KeyAlgorithm.ECDSA))
 OTHER_KEY = keys.generate(keys.KeyPlan(keys.KeyAlgorithm.ECDSA))
@@ -308,23 +307,14 @@ class Closed:
 
 def decide(gate: Closed, current: Certificate, *, now: datetime = START, broken: bool = True) -> Certificate:
     """The Certificate after the step; with `broken` it has no Secret."""
-    around = snapshot(certificate=current, now=now)
-    if broken:
-        around = snapshot(certificate=current, now=now, secret=None)
+    around = snapshot(certificate=current, now=now, **({"secret": None} if broken else {}))
     draft = Draft(current)
     Trigger(BackoffLimits(), gate).decide(around, draft)
     return draft.certificate
 
 
-def issuing(current: Certificate) -> Condition | None:
-    return conditions.find(current.status.conditions, "Issuing")
-
-
 def test_a_held_certificate_says_why_and_until_when() -> None:
-    gate = Closed(START + HOUR)
-    triggered = decide(gate, certificate())
-    condition = issuing(triggered)
-    assert condition is not None
+    condition = condition_of(decide(Closed(START + HOUR), certificate()), "Issuing")
     assert (condition.status, condition.reason) == ("False", "WaitingForIssuer")
     assert condition.message == "Waiting for the issuer. Next attempt at 2026-01-01T01:00:00Z; it is out"
 
@@ -343,12 +333,11 @@ def test_a_moment_that_moves_away_is_not_written_each_time() -> None:
 def test_once_let_through_it_is_issued() -> None:
     gate = Closed(START + HOUR)
     triggered = decide(gate, certificate())
-    condition = issuing(decide(gate, triggered, now=START + HOUR))
-    assert condition is not None
+    condition = condition_of(decide(gate, triggered, now=START + HOUR), "Issuing")
     assert (condition.status, condition.reason) == ("True", "DoesNotExist")
 
 
 def test_what_need_not_be_issued_any_more_waits_for_nothing() -> None:
     gate = Closed(START + HOUR)
     triggered = decide(gate, certificate())
-    assert issuing(decide(gate, triggered, broken=False)) is None
+    assert decide(gate, triggered, broken=False).status.conditions == ()

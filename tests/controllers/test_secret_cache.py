@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from datetime import timedelta
 
 import pytest
+from cryptography.hazmat.primitives.serialization import pkcs12
 
 from certwright.controllers.cache.secrets import Secrets
 from certwright.kube.api.core import SECRETS
@@ -192,9 +193,10 @@ async def test_a_keystore_hears_of_its_unlabelled_password(world: World) -> None
     assert not await world.is_ready("web")
     await world.add(SECRETS, make_secret("password", {"pw": b"changeit"}))
     assert await world.is_ready("web")
-    before = (await world.secret("web")).data["keystore.p12"]
     await world.patch(SECRETS, "password", {"data": {"pw": b"another"}})
-    assert (await world.secret("web")).data["keystore.p12"] != before
+    store = (await world.secret("web")).data["keystore.p12"]
+    assert pkcs12.load_pkcs12(store, b"another").key is not None
+    assert (await world.certificate("web")).status.revision == 1
 
 
 async def test_a_target_that_was_made_without_the_label_is_judged_before_it_is_written(

@@ -20,13 +20,11 @@ from certwright.resources.certificate import (
     AdditionalOutputFormat,
     JKSKeystore,
     Keystores,
-    PKCS12Keystore,
     SecretTemplate,
 )
 from certwright.resources.names import FAO_LABEL, SECRET_FIELD_MANAGER
 from certwright.resources.references import SecretKeySelector
 from certwright.resources.table import CERTIFICATES
-from controllers.crashes import Unreliable
 from controllers.scene import Scene, make_certificate, make_secret
 from support.world import CONTROLLER, World, make_world
 
@@ -210,16 +208,6 @@ async def test_keystores_come_and_go_with_the_spec(scene: Scene) -> None:
     await check_sound(scene)
 
 
-async def test_a_changed_password_gives_a_new_keystore_at_once(scene: Scene) -> None:
-    await set_password(scene.world, b"one")
-    p12 = PKCS12Keystore(create=True, profile="Modern2023", password_secret_ref=PASSWORD_REF)
-    await scene.issue(keystores=Keystores(pkcs12=p12))
-    await set_password(scene.world, b"two")
-    data = (await scene.world.secret("web")).data
-    assert pkcs12.load_pkcs12(data["keystore.p12"], b"two").key is not None
-    await check_sound(scene)
-
-
 @pytest.mark.parametrize(
     "change", [{"profile": "Modern2026"}, {"password": "three"}], ids=["profile", "password"]
 )
@@ -331,27 +319,6 @@ async def test_secrets_of_equal_form_share_what_they_say_of_their_writers(scene:
     first, second = [(await scene.world.secret(name)).metadata.managed_fields[0] for name in ("one", "two")]
     assert first.fields_v1 is second.fields_v1
     assert msgspec.json.decode(first.fields_v1)["f:type"] == {}
-
-
-@pytest.mark.parametrize("seed", range(4))
-async def test_an_unreliable_api_server_delays_the_repair_but_changes_nothing(
-    scene: Scene, seed: int
-) -> None:
-    await scene.issue()
-    handler = scene.world.recording.handler
-    scene.world.recording.handler = Unreliable(handler, seed).handle
-    spec = {
-        "secretTemplate": {"labels": {"app": "shop"}},
-        "additionalOutputFormats": [{"type": "DER"}],
-        "keystores": {"jks": {"create": True, "password": "one"}},
-    }
-    await scene.change_spec("web", **spec)
-    await scene.world.advance(timedelta(minutes=30))
-    scene.world.recording.handler = handler
-    secret = await scene.world.secret("web")
-    assert secret.metadata.labels["app"] == "shop"
-    assert {"key.der", "keystore.jks", "truststore.jks"} < set(secret.data)
-    await check_sound(scene)
 
 
 async def test_a_server_that_is_gone_for_a_minute_is_no_conflict(scene: Scene) -> None:

@@ -39,6 +39,14 @@ async def world() -> AsyncIterator[World]:
         yield made
 
 
+async def hold(world: World, holder: str) -> None:
+    """Have another program hold the lease of all from now on."""
+    now = format_micro_time(world.clock.now())
+    spec = LeaseSpec(holder_identity=holder, lease_duration_seconds=60, acquire_time=now, renew_time=now)
+    meta = ObjectMeta(name=LEASE_NAME, namespace="kube-system")
+    await world.create(LEASES, Lease(metadata=meta, spec=spec))
+
+
 async def group_of(world: World) -> LeaseSpec:
     return (await world.get(LEASES, LEASE_NAME, "kube-system")).spec
 
@@ -112,12 +120,7 @@ async def test_shards_and_a_replica_without_shards_exclude_each_other(world: Wor
 
 
 async def test_shards_wait_for_cert_managers_own_controller_and_it_for_them(world: World) -> None:
-    now = format_micro_time(world.clock.now())
-    spec = LeaseSpec(
-        holder_identity="cert-manager-7d4b5", lease_duration_seconds=60, acquire_time=now, renew_time=now
-    )
-    meta = ObjectMeta(name=LEASE_NAME, namespace="kube-system")
-    await world.create(LEASES, Lease(metadata=meta, spec=spec))
+    await hold(world, "cert-manager-7d4b5")
     member = sharded(world, "a", 2)
     await world.advance(seconds(55))
     assert member.replica.shards == frozenset()
@@ -227,11 +230,7 @@ async def test_the_default_role_allows_to_watch_the_lease_of_all_and_no_other(wo
         async with aclosing(events):
             await anext(events)
 
-    now = format_micro_time(world.clock.now())
-    spec = LeaseSpec(holder_identity="x", lease_duration_seconds=60, acquire_time=now, renew_time=now)
-    await world.create(
-        LEASES, Lease(metadata=ObjectMeta(name=LEASE_NAME, namespace="kube-system"), spec=spec)
-    )
+    await hold(world, "x")
     await watch(f"metadata.name={LEASE_NAME}")
     for fields in ("", f"metadata.name={LEASE_NAME}-x"):
         with pytest.raises(Forbidden):

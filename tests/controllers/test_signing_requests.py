@@ -18,7 +18,6 @@ from certwright.kube.util.http_messages import Identity, Request, Response
 from certwright.pki.certificates import read_certificate, read_chain
 from certwright.pki.csr import CsrPlan, build_csr
 from certwright.pki.keys import KeyPlan, PrivateKey, encode_private_key, generate
-from certwright.resources.issuer import CAIssuer, IssuerSpec, SelfSignedIssuer
 from certwright.resources.operator_policy import OperatorPolicy
 from certwright.resources.request import (
     CertificateSigningRequest,
@@ -29,7 +28,7 @@ from certwright.resources.request import (
 from certwright.resources.table import CERTIFICATE_SIGNING_REQUESTS, CLUSTER_ISSUERS, ISSUERS
 from controllers.crashes import Unreliable
 from controllers.external_issuer import admin_creates, grant, signer_rule
-from controllers.scene import make_ca_issuer, make_cluster_issuer, make_issuer, make_secret
+from controllers.scene import CA, SELF_SIGNED, make_ca_issuer, make_cluster_issuer, make_issuer, make_secret
 from issuers.authority import new_root
 from support.world import World, make_world
 
@@ -38,6 +37,7 @@ Handler = Callable[[Request], Awaitable[Response]]
 BOTH = "*,certificatesigningrequests-issuer-ca,certificatesigningrequests-issuer-selfsigned"
 CA_ISSUER = "issuers.cert-manager.io/default.ca"
 CA_CLUSTER_ISSUER = "clusterissuers.cert-manager.io/ca"
+SELF_SIGNER = "clusterissuers.cert-manager.io/self"
 DURATION = "experimental.cert-manager.io/request-duration"
 IS_CA = "experimental.cert-manager.io/request-is-ca"
 KEY_NAME = "experimental.cert-manager.io/private-key-secret-name"
@@ -51,8 +51,8 @@ async def world() -> AsyncIterator[World]:
         for namespace in ("default", "kube-system"):
             await made.create(SECRETS, make_secret("ca", new_root("Root").secret(), namespace))
         await made.create(ISSUERS, make_ca_issuer("ca", "ca"))
-        spec = IssuerSpec(ca=CAIssuer(secret_name="ca"))
-        await made.add(CLUSTER_ISSUERS, make_cluster_issuer("ca", spec))
+        await made.create(CLUSTER_ISSUERS, make_cluster_issuer("self", SELF_SIGNED))
+        await made.add(CLUSTER_ISSUERS, make_cluster_issuer("ca", CA))
         yield made
 
 
@@ -64,16 +64,18 @@ async def ask(
     key: PrivateKey | None = None,
     annotations: dict[str, str] | None = None,
     approved: bool = True,
+    client: Client | None = None,
     **spec: Any,
 ) -> CertificateSigningRequest:
-    """Make the request `mine`, approve it, and see what becomes of it."""
+    """Make the request `mine` (as the one whose client it is), approve it, and see what becomes of it."""
     plan = plan or CsrPlan(common_name="mine", dns_names=("a.example.com",), usages=USAGES)
     csr = build_csr(plan, key or generate(KeyPlan.of("ECDSA")))
     made = CertificateSigningRequest(
         metadata=ObjectMeta(name="mine", annotations=annotations or {}),
         spec=CertificateSigningRequestSpec(request=csr, signer_name=signer, **{"usages": USAGES, **spec}),
     )
-    await world.add(CERTIFICATE_SIGNING_REQUESTS, made)
+    await (client or world.client).create(CERTIFICATE_SIGNING_REQUESTS, made)
+    await world.settle()
     if approved:
         await decide(world, "Approved")
     return await mine(world)
@@ -174,8 +176,7 @@ async def test_a_request_waits_for_its_issuer(world: World) -> None:
     assert ("Warning", "IssuerNotFound", 1) in await event_counts(world)
     await world.add(ISSUERS, make_ca_issuer("late", "late"))
     assert ("Warning", "IssuerNotReady", 1) in await event_counts(world)
-    await world.create(SECRETS, make_secret("late", new_root("Late").secret()))
-    await world.settle()
+    await world.add(SECRETS, make_secret("late", new_root("Late").secret()))
     assert read_certificate((await mine(world)).status.certificate).issuer_text == "CN=Late"
 
 
@@ -213,16 +214,7 @@ async def as_user(world: World, user: str, signer: str) -> CertificateSigningReq
     await grant(world, "ask", [{"verbs": ["create"], **csrs}], subject)
     requester = Identity(user, groups=("system:authenticated",))
     client = Client(LocalTransport(world.server.handle, requester), user_agent="test")
-    await client.create(CERTIFICATE_SIGNING_REQUESTS, csr_for(signer))
-    await world.settle()
-    await decide(world, "Approved")
-    return await mine(world)
-
-
-def csr_for(signer: str) -> CertificateSigningRequest:
-    csr = build_csr(CsrPlan(common_name="mine", usages=USAGES), generate(KeyPlan.of("ECDSA")))
-    spec = CertificateSigningRequestSpec(request=csr, signer_name=signer, usages=USAGES)
-    return CertificateSigningRequest(metadata=ObjectMeta(name="mine"), spec=spec)
+    return await ask(world, signer, client=client)
 
 
 @pytest.mark.parametrize(
@@ -268,27 +260,17 @@ async def test_a_deleted_ca_secret_is_waited_for(world: World) -> None:
     request = await ask(world)
     assert (request.status.certificate, failed(request)) == (b"", ("", ""))
     assert ("Warning", "IssuerNotReady", 1) in await event_counts(world)
-    await world.create(SECRETS, make_secret("ca", new_root("New").secret(), "kube-system"))
-    await world.settle()
+    await world.add(SECRETS, make_secret("ca", new_root("New").secret(), "kube-system"))
     assert read_certificate((await mine(world)).status.certificate).issuer_text == "CN=New"
 
 
-SELF_SIGNED = "clusterissuers.cert-manager.io/self"
-
-
-async def add_self_signed(world: World) -> None:
-    await world.add(CLUSTER_ISSUERS, make_cluster_issuer("self", IssuerSpec(self_signed=SelfSignedIssuer())))
-
-
 async def test_self_signed_takes_its_key_from_where_the_issuers_secrets_are(world: World) -> None:
-    await add_self_signed(world)
     key = generate(KeyPlan.of("ECDSA"))
-    request = await ask(world, SELF_SIGNED, key=key, annotations={KEY_NAME: "key"})
+    request = await ask(world, SELF_SIGNER, key=key, annotations={KEY_NAME: "key"})
     assert request.status.certificate == b""
     assert ("Warning", "SecretNotFound", 1) in await event_counts(world)
     assert "Referenced secret kube-system/key not found" in [e.message for e in await world.events()]
-    await world.create(SECRETS, make_secret("key", {"tls.key": b"rubbish"}, "kube-system"))
-    await world.settle()
+    await world.add(SECRETS, make_secret("key", {"tls.key": b"rubbish"}, "kube-system"))
     assert ("Warning", "ErrorParsingKey", 1) in await event_counts(world)
     right = {"data": {"tls.key": msgspec.to_builtins(encode_private_key(key))}}
     await world.patch(SECRETS, "key", right, namespace="kube-system")
@@ -297,25 +279,22 @@ async def test_self_signed_takes_its_key_from_where_the_issuers_secrets_are(worl
 
 
 async def test_self_signed_without_the_name_of_its_key_fails(world: World) -> None:
-    await add_self_signed(world)
-    request = await ask(world, SELF_SIGNED)
+    request = await ask(world, SELF_SIGNER)
     text = f'Annotation "{KEY_NAME}" missing or reference empty'
     assert failed(request) == ("MissingAnnotation", text)
 
 
 async def test_self_signed_with_another_key_fails(world: World) -> None:
-    await add_self_signed(world)
     other = encode_private_key(generate(KeyPlan.of("ECDSA")))
     await world.create(SECRETS, make_secret("key", {"tls.key": other}, "kube-system"))
-    assert failed(await ask(world, SELF_SIGNED, annotations={KEY_NAME: "key"}))[0] == "ErrorKeyMatch"
+    assert failed(await ask(world, SELF_SIGNER, annotations={KEY_NAME: "key"}))[0] == "ErrorKeyMatch"
 
 
 async def test_self_signed_without_a_subject_comes_with_a_warning(world: World) -> None:
-    await add_self_signed(world)
     key = generate(KeyPlan.of("ECDSA"))
     await world.create(SECRETS, make_secret("key", {"tls.key": encode_private_key(key)}, "kube-system"))
     plan = CsrPlan(dns_names=("a.example.com",), usages=USAGES)
-    request = await ask(world, SELF_SIGNED, plan=plan, key=key, annotations={KEY_NAME: "key"})
+    request = await ask(world, SELF_SIGNER, plan=plan, key=key, annotations={KEY_NAME: "key"})
     assert request.status.certificate
     assert ("Warning", "BadConfig", 1) in await event_counts(world)
 

@@ -22,11 +22,13 @@ class Authority:
     key: PrivateKey
 
     @classmethod
-    def fresh(cls, name: str, *, now: datetime) -> Authority:
-        """A root CA that is valid for a year from now on."""
-        key = generate(KeyPlan.of("ECDSA"))
+    def fresh(
+        cls, name: str, *, now: datetime, duration: timedelta = _YEAR, key: PrivateKey | None = None
+    ) -> Authority:
+        """A root CA that is valid from now on."""
+        key = key or generate(KeyPlan.of("ECDSA"))
         csr = build_csr(CsrPlan(common_name=name, is_ca=True), key)
-        return cls(self_sign(csr, key=key, duration=_YEAR, is_ca=True, usages=(), now=now), key)
+        return cls(self_sign(csr, key=key, duration=duration, is_ca=True, usages=(), now=now), key)
 
     @property
     def facts(self) -> CertificateFacts:

@@ -17,7 +17,6 @@ from certwright.notifications.settings import (
     SmtpSettings,
 )
 from certwright.resources.certificate import PrivateKeySpec
-from certwright.resources.issuer import CAIssuer, IssuerSpec
 from certwright.resources.table import CERTIFICATES, ISSUERS
 from controllers.external_issuer import external
 from controllers.scene import make_ca_issuer, make_certificate, make_issuer
@@ -126,7 +125,7 @@ async def test_a_destination_that_is_down_is_retried_with_backoff_and_loses_noth
     mail, chat = Inbox("mail"), Inbox("chat")
     mail.is_down = True
     await world.start_controllers(notifications=notifications(mail, chat))
-    await world.create(ISSUERS, make_issuer("ca", IssuerSpec(ca=CAIssuer(secret_name="none"))))
+    await world.create(ISSUERS, make_ca_issuer("ca", "none"))
     await world.advance(11 * MINUTE)
     key = "issuerFailing Issuer default/ca"
     assert chat.take() == [([key], [], [])]
@@ -149,7 +148,7 @@ async def test_a_destination_that_is_down_is_retried_with_backoff_and_loses_noth
 
 async def test_an_issuer_that_is_ready_within_minutes_is_not_reported(world: World, inbox: Inbox) -> None:
     await world.start_controllers(notifications=notifications(inbox))
-    await world.create(ISSUERS, make_issuer("ca", IssuerSpec(ca=CAIssuer(secret_name="root"))))
+    await world.create(ISSUERS, make_ca_issuer("ca", "root"))
     await world.create(ISSUERS, make_issuer("root"))
     await world.advance(8 * MINUTE)
     await world.create(CERTIFICATES, make_certificate("root", "root", is_ca=True))
@@ -177,8 +176,7 @@ async def test_a_certificate_that_nothing_renews_is_reported_before_its_end(
 async def test_many_failures_are_one_message(world: World, inbox: Inbox) -> None:
     await world.start_controllers(notifications=notifications(inbox))
     for number in range(70):
-        spec = IssuerSpec(ca=CAIssuer(secret_name="none"))
-        await world.create(ISSUERS, make_issuer(f"ca{number}", spec))
+        await world.create(ISSUERS, make_ca_issuer(f"ca{number}", "none"))
     await world.advance(12 * MINUTE)
     (digest,) = inbox.digests
     assert len(digest.new) == 70

@@ -132,19 +132,15 @@ async def test_a_rate_limit_of_one_server_sends_the_request_to_another(fake: Fak
     assert ordered(fake.ca) == 1
 
 
-async def test_a_refused_name_is_not_tried_at_another_server(fake: FakeWorld) -> None:
-    fake.ca.verdicts["web.example.org"] = Refusal("caa", "CAA forbids it")
+@pytest.mark.parametrize("refused", ["name", "request"])
+async def test_what_one_server_refuses_is_not_tried_at_another(refused: str, fake: FakeWorld) -> None:
+    if refused == "name":
+        fake.ca.verdicts["web.example.org"] = Refusal("caa", "CAA forbids it")
+    else:
+        fake.ca.refuse(Action.NEW_ORDER, "rejectedIdentifier", "not that name", status=400)
     await issue(fake, "web")
     await fake.world.advance(timedelta(seconds=30))
     assert not await fake.world.is_ready("web")
-    assert (await fake.certificate()).status.failed_issuance_attempts == 1
-    assert ordered(second_of(fake)) == 0
-
-
-async def test_a_refused_request_is_not_tried_at_another_server(fake: FakeWorld) -> None:
-    fake.ca.refuse(Action.NEW_ORDER, "rejectedIdentifier", "not that name", status=400)
-    await issue(fake, "web")
-    await fake.world.advance(timedelta(seconds=30))
     assert (await fake.certificate()).status.failed_issuance_attempts == 1
     assert ordered(second_of(fake)) == 0
 
@@ -340,25 +336,20 @@ async def test_a_rate_limit_of_our_own_sends_the_request_to_another_server() -> 
         assert (ordered(fake.ca), ordered(second_of(fake))) == (1, 2)
 
 
-async def test_a_member_that_leaves_the_set_loses_its_requests(fake: FakeWorld) -> None:
+@pytest.mark.parametrize("leaves", ["the set", "the cluster"])
+async def test_a_member_that_leaves_loses_its_requests(leaves: str, fake: FakeWorld) -> None:
     fake.ca.slow.add("web.example.org")
     await issue(fake, "web")
     await fake.world.advance(timedelta(seconds=5))
-    members = [{"name": "second", "kind": "ClusterIssuer"}]
-    await fake.world.client.patch(CLUSTER_ISSUER_SETS, "all", "", {"spec": {"issuers": members}})
+    if leaves == "the set":
+        members = [{"name": "second", "kind": "ClusterIssuer"}]
+        await fake.world.client.patch(CLUSTER_ISSUER_SETS, "all", "", {"spec": {"issuers": members}})
+    else:
+        await fake.world.client.delete(CLUSTER_ISSUERS, "acme")
     await fake.world.advance(timedelta(seconds=30))
     assert await fake.world.is_ready("web")
     assert await signer_of(fake) == "second"
-    states = {order.spec.issuer_ref.name: order.status.state for order in await fake.orders()}
-    assert states == {"acme": "errored", "second": "valid"}
-    assert fake.shown.tokens == {}
-
-
-async def test_an_issuer_that_is_deleted_loses_its_requests(fake: FakeWorld) -> None:
-    fake.ca.slow.add("web.example.org")
-    await issue(fake, "web")
-    await fake.world.advance(timedelta(seconds=5))
-    await fake.world.client.delete(CLUSTER_ISSUERS, "acme")
-    await fake.world.advance(timedelta(seconds=30))
-    assert await fake.world.is_ready("web")
-    assert await signer_of(fake) == "second"
+    if leaves == "the set":
+        states = {order.spec.issuer_ref.name: order.status.state for order in await fake.orders()}
+        assert states == {"acme": "errored", "second": "valid"}
+        assert fake.shown.tokens == {}

@@ -111,6 +111,10 @@ class ShimScene(Scene):
         about = [event for event in events if event.involved_object.kind == kind]
         return [(event.reason, event.message) for event in about]
 
+    async def messages(self, kind: str = "Ingress") -> str:
+        """The messages of those Events, one a line."""
+        return "\n".join(message for _, message in await self.events_of(kind))
+
 
 def _meta(name: str, labels: Json | None, annotations: dict[str, str]) -> Json:
     prefixed = {

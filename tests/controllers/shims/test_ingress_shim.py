@@ -171,13 +171,13 @@ async def test_an_incomplete_tls_entry_is_an_event(
 ) -> None:
     await scene.ingress(*tls, issuer="ca")
     assert await scene.certificates() == {}
-    assert any(sentence in message for _, message in await scene.events_of("Ingress"))
+    assert sentence in await scene.messages()
 
 
 async def test_the_first_of_many_misspelt_annotations_are_events(scene: ShimScene) -> None:
     """Each search for a similar name takes milliseconds, and an object has room for thousands."""
     await scene.ingress(TLS, **{f"cluster-isuer{number:03}": "ca" for number in range(300)})
-    messages = [message for _, message in await scene.events_of("Ingress")]
+    messages = (await scene.messages()).splitlines()
     assert len(messages) == 11
     assert messages[0].endswith("did you mean cert-manager.io/cluster-issuer?")
     assert messages[-1] == ("metadata.annotations: 290 more are not annotations of cert-manager; remove them")
@@ -185,7 +185,7 @@ async def test_the_first_of_many_misspelt_annotations_are_events(scene: ShimScen
 
 async def test_the_first_of_many_problems_are_events(scene: ShimScene) -> None:
     await scene.ingress(*({"hosts": ["web.example.com"]} for _ in range(100)), issuer="ca")
-    messages = [message for _, message in await scene.events_of("Ingress")]
+    messages = (await scene.messages()).splitlines()
     assert len(messages) == 21
     assert messages[-1] == "80 more problems; correct the reported ones first"
 
@@ -280,10 +280,8 @@ async def test_the_certificate_of_another_owner_is_left_alone_until_it_is_gone(s
     await scene.ingress(TLS, issuer="ca")
     await scene.ingress({"hosts": ["b.example"], "secretName": "web-tls"}, name="second", issuer="ca")
     assert (await scene.certificates())["web-tls"]["spec"]["dnsNames"] == ["web-tls.example.com"]
-    assert any(
-        'Certificate "web-tls" was not made for an Ingress and is left as it is' in message
-        for _, message in await scene.events_of("Ingress")
-    )
+    left = 'Certificate "web-tls" was not made for an Ingress and is left as it is'
+    assert left in await scene.messages()
     await scene.world.delete(CERTIFICATES, "web-tls")
     assert (await scene.certificates())["web-tls"]["metadata"]["ownerReferences"][0]["kind"] == "Ingress"
 
@@ -292,10 +290,7 @@ async def test_the_second_of_two_ingresses_with_one_secret_has_an_event(scene: S
     await scene.ingress(TLS, issuer="ca")
     await scene.ingress({"hosts": ["b.example"], "secretName": "web-tls"}, name="second", issuer="ca")
     assert (await scene.certificates())["web-tls"]["spec"]["dnsNames"] == TLS["hosts"]
-    assert any(
-        'Certificate "web-tls" belongs to Ingress web' in message
-        for _, message in await scene.events_of("Ingress")
-    )
+    assert 'Certificate "web-tls" belongs to Ingress web' in await scene.messages()
 
 
 async def test_an_ingress_that_is_created_again_waits_for_the_end_of_its_former_certificate(
