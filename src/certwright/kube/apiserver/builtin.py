@@ -292,40 +292,29 @@ _SCALE = {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.r
 
 def registration(clock: Clock) -> tuple[ResourceDefinition, ...]:
     """What registers webhooks, policies and APIs at the server."""
-    hooks = partial(
+    kind = partial(
         native_kind,
         "admissionregistration.k8s.io/v1",
         namespaced=False,
         categories=("api-extensions",),
-        columns=columns.WEBHOOKS,
         has_generation=True,
         unconditional_update=False,
-        strategy=registration_kinds.WEBHOOKS,
     )
+    hooks = {"columns": columns.WEBHOOKS, "strategy": registration_kinds.WEBHOOKS}
     return (
-        hooks("MutatingWebhookConfiguration", "mutatingwebhookconfigurations"),
-        hooks("ValidatingWebhookConfiguration", "validatingwebhookconfigurations"),
-        native_kind(
-            "admissionregistration.k8s.io/v1",
+        kind("MutatingWebhookConfiguration", "mutatingwebhookconfigurations", **hooks),
+        kind("ValidatingWebhookConfiguration", "validatingwebhookconfigurations", **hooks),
+        kind(
             "ValidatingAdmissionPolicy",
             "validatingadmissionpolicies",
-            namespaced=False,
-            categories=("api-extensions",),
             columns=columns.POLICY,
             status_subresource=True,
-            has_generation=True,
-            unconditional_update=False,
             strategy=policy_kinds.POLICY,
         ),
-        native_kind(
-            "admissionregistration.k8s.io/v1",
+        kind(
             "ValidatingAdmissionPolicyBinding",
             "validatingadmissionpolicybindings",
-            namespaced=False,
-            categories=("api-extensions",),
             columns=columns.POLICY_BINDING,
-            has_generation=True,
-            unconditional_update=False,
             strategy=policy_kinds.BINDING,
         ),
         native_kind(

@@ -49,12 +49,19 @@ def validate(new: Json, old: Json | None, enforced: frozenset[str] = frozenset()
         )
         errors.append(invalid("spec.preserveUnknownFields", True, text))
     errors += _stored_errors(new, old)
-    return errors + (_update_errors(new, old) if old is not None else [])
-
-
-def status_errors(crd: Json) -> list[FieldError]:
-    """The errors of a written status."""
-    return _name_errors("status.acceptedNames", crd["status"]["acceptedNames"])
+    if old is not None:
+        fixed = [("group", spec, old["spec"]), ("names.plural", spec["names"], old["spec"]["names"])]
+        if status.is_true(old, "Established"):
+            fixed = [
+                ("scope", spec, old["spec"]),
+                ("names.kind", spec["names"], old["spec"]["names"]),
+                *fixed,
+            ]
+        for path, given, before in fixed:
+            name = path.rpartition(".")[2]
+            if given[name] != before[name]:
+                errors.append(invalid(f"spec.{path}", given[name], "field is immutable"))
+    return errors
 
 
 def warnings(new: Json, old: Json | None) -> list[str]:
@@ -139,7 +146,8 @@ def _conversion_errors(spec: Json, old: Json | None) -> list[FieldError]:
         text = "required when strategy is set to Webhook"
         where = f"{path}.webhookClientConfig"
         errors = _client_errors(client, where) if client is not None else [required(where, text)]
-        known = _review_versions(old)
+        before = ((old or {}).get("spec", {}).get("conversion") or {}).get("webhook") or {}
+        known = before.get("conversionReviewVersions") or ()
         lenient = bool(known) and not set(known) & set(_REVIEW_VERSIONS)
         where = f"{path}.conversionReviewVersions"
         return errors + _review_version_errors(where, versions or [], lenient=lenient)
@@ -184,11 +192,6 @@ def _path_problems(path: str) -> list[str]:
         errors = name_rules.problems(name_rules.dns_subdomain, step)
         problems += [f"segment[{index}]: {text}" for text in errors]
     return problems
-
-
-def _review_versions(crd: Json | None) -> list[str]:
-    conversion = (crd["spec"].get("conversion") or {}) if crd is not None else {}
-    return (conversion.get("webhook") or {}).get("conversionReviewVersions") or []
 
 
 def _review_version_errors(path: str, versions: list[str], *, lenient: bool) -> list[FieldError]:
@@ -237,21 +240,6 @@ def _stored_errors(new: Json, old: Json | None) -> list[FieldError]:
     ]
 
 
-def _update_errors(new: Json, old: Json) -> list[FieldError]:
-    errors = []
-    given, before = new["spec"], old["spec"]
-    if status.is_true(old, "Established"):
-        if given["scope"] != before["scope"]:
-            errors.append(invalid("spec.scope", given["scope"], "field is immutable"))
-        if given["names"]["kind"] != before["names"]["kind"]:
-            errors.append(invalid("spec.names.kind", given["names"]["kind"], "field is immutable"))
-    if given["group"] != before["group"]:
-        errors.append(invalid("spec.group", given["group"], "field is immutable"))
-    if given["names"]["plural"] != before["names"]["plural"]:
-        errors.append(invalid("spec.names.plural", given["names"]["plural"], "field is immutable"))
-    return errors
-
-
 CLEANUP_FINALIZER = "customresourcecleanup.apiextensions.k8s.io"
 """Keeps a deleted definition until its objects are gone."""
 
@@ -291,7 +279,7 @@ class DefinitionSchema(NativeSchema):
     def validate(self, obj: Json, old: Json | None = None) -> list[FieldError]:
         """The errors of a definition. A written status is validated separately."""
         if old is not None and obj["spec"] is old["spec"]:
-            return status_errors(obj)
+            return _name_errors("status.acceptedNames", obj["status"]["acceptedNames"])
         spec = obj["spec"]
         extension = self._extensions.get((spec["group"], spec["names"]["kind"]))
         return validate(obj, old, extension.enforced_rules if extension is not None else frozenset())

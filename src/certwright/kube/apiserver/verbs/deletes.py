@@ -124,7 +124,13 @@ def _options_of_body(call: Call) -> DeleteOptions:
         raise BadRequest(text)
     # Go reads null as an object without members.
     members = {name: item for name, item in (value or {}).items() if item is not None}
-    _check_kind(members.get("apiVersion") or "meta.k8s.io/v1", members.get("kind") or _KIND)
+    version, kind = members.get("apiVersion") or "meta.k8s.io/v1", members.get("kind") or _KIND
+    if kind != _KIND and kind in _OTHER_OPTIONS.get(version, ()):
+        raise BadRequest(f"converting (v1.{kind}) to (v1.{_KIND}): unknown conversion")
+    if kind != _KIND:
+        raise BadRequest(
+            f'no kind "{kind}" is registered for version "{version}" in scheme "pkg/runtime/scheme.go:111"'
+        )
     try:
         return convert(members, DeleteOptions)
     except msgspec.ValidationError as error:
@@ -132,17 +138,6 @@ def _options_of_body(call: Call) -> DeleteOptions:
 
 
 _KIND = "DeleteOptions"
-
-
-def _check_kind(version: str, kind: str) -> None:
-    """Raise `BadRequest` unless the body is DeleteOptions."""
-    if kind == _KIND:
-        return
-    if kind in _OTHER_OPTIONS.get(version, ()):
-        raise BadRequest(f"converting (v1.{kind}) to (v1.{_KIND}): unknown conversion")
-    raise BadRequest(
-        f'no kind "{kind}" is registered for version "{version}" in scheme "pkg/runtime/scheme.go:111"'
-    )
 
 
 _OTHER_OPTIONS = {
@@ -257,7 +252,10 @@ async def remove(
     """
     meta = objects.to_metadata(row)
     before = meta.get("finalizers", [])
-    finalizers = _finalizers(before, policy)
+    finalizers = before
+    if policy:
+        kept = [name for name in before if name not in (FOREGROUND_FINALIZER, ORPHAN_FINALIZER)]
+        finalizers = [*kept, *_FINALIZER_OF[policy]]
     if not (finalizers or definition.bucket == NAMESPACES or definition.is_crd):
         return row if dry_run else await backend.delete(definition, row, objects.tombstone(row)), True
     is_marked = "deletionTimestamp" in meta
@@ -267,36 +265,24 @@ async def remove(
     unchanged = is_marked and finalizers == before and not again
     if unchanged and objects.is_as_kept(definition, row, obj):
         return row, False
-    obj["metadata"].pop("finalizers", None)
+    meta = obj["metadata"]
+    meta.pop("finalizers", None)
     if finalizers:
-        obj["metadata"]["finalizers"] = finalizers
+        meta["finalizers"] = finalizers
     if again:
-        obj["metadata"]["deletionGracePeriodSeconds"] = 0
+        meta["deletionGracePeriodSeconds"] = 0
     if not is_marked:
-        _mark(backend, definition, obj)
+        meta["deletionTimestamp"] = backend.timestamp()
+        if definition.strategy.mark_deleted is not None:
+            definition.strategy.mark_deleted(obj)
+        else:
+            meta["deletionGracePeriodSeconds"] = 0
+            if meta.get("generation"):
+                meta["generation"] += 1
     columns = objects.columns(obj)
     if dry_run:
         return Row(row.key, row.revision, *columns(row.revision)), False
     return await backend.put(definition, row.key, columns, previous=row), False
-
-
-def _finalizers(given: list[str], policy: str) -> list[str]:
-    """The finalizers of an object that is deleted with this policy."""
-    if not policy:
-        return given
-    kept = [name for name in given if name not in (FOREGROUND_FINALIZER, ORPHAN_FINALIZER)]
-    return [*kept, *_FINALIZER_OF[policy]]
-
-
-def _mark(backend: Backend, definition: ResourceDefinition, obj: Json) -> None:
-    meta = obj["metadata"]
-    meta["deletionTimestamp"] = backend.timestamp()
-    if definition.strategy.mark_deleted is not None:
-        definition.strategy.mark_deleted(obj)
-        return
-    meta["deletionGracePeriodSeconds"] = 0
-    if meta.get("generation"):
-        meta["generation"] += 1
 
 
 async def delete_collection(backend: Backend, call: Call) -> Response:

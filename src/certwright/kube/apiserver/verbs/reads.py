@@ -231,18 +231,6 @@ def _answer(backend: Backend, call: Call, listing: _Listing) -> Response:
     return Response(200, responses.headers(call), body)
 
 
-def _batches(rows: Iterable[Row]) -> Iterator[list[Row]]:
-    batch, size = list[Row](), 0
-    for row in rows:
-        batch.append(row)
-        size += size_of_row(row)
-        if size > PAGE_BYTES or len(batch) == CHUNK:
-            yield batch
-            batch, size = [], 0
-    if batch:
-        yield batch
-
-
 class _Parts:
     """A list that is sent in parts, in the negotiated form."""
 
@@ -252,10 +240,20 @@ class _Parts:
         self._before = responses.list_opening(call, metadata)
 
     def of(self, rows: Iterable[Row]) -> Iterator[bytes]:
-        """The bytes for the next rows."""
-        for batch in _batches(rows):
-            yield self._before + responses.items(self._call, batch, self._now)
-            self._before = b","
+        """The bytes for the next rows, in batches of `CHUNK` rows or `PAGE_BYTES`."""
+        batch, size = list[Row](), 0
+        for row in rows:
+            batch.append(row)
+            size += size_of_row(row)
+            if size > PAGE_BYTES or len(batch) == CHUNK:
+                yield self._joined(batch)
+                batch, size = [], 0
+        if batch:
+            yield self._joined(batch)
+
+    def _joined(self, batch: list[Row]) -> bytes:
+        joined, self._before = self._before + responses.items(self._call, batch, self._now), b","
+        return joined
 
     @property
     def rest(self) -> bytes:
