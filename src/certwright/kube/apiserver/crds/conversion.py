@@ -160,8 +160,16 @@ class Conversions:
                             event["object"] = obj
                         if call.form.shape is Shape.TABLE:
                             meta = {"resourceVersion": obj["metadata"]["resourceVersion"]}
-                            event["object"] = msgspec.Raw(_table(backend, call, [obj], meta, columns=first))
-                            first = False
+                            table = tables.render(
+                                call.definition,
+                                [encode_json(obj)],
+                                now=backend.clock.now(),
+                                include=call.query.get("includeObject") or "Metadata",
+                                metadata=encode_json(meta),
+                                with_columns=first,
+                                version=call.form.version,
+                            )
+                            event["object"], first = msgspec.Raw(table), False
                     lines.append(objects.encode_json(event) + b"\n")
                 yield b"".join(lines)
         except Exception as error:
@@ -385,15 +393,3 @@ def _checked(given: Json, converted: Any, api_version: str) -> Json:
     kept = {field: value for field, value in before.items() if field not in ("labels", "annotations")}
     changed = {field: after[field] for field in ("labels", "annotations") if after.get(field)}
     return {**converted, "metadata": kept | changed}
-
-
-def _table(backend: Backend, call: Call, shown: list[Json], meta: Json, *, columns: bool) -> bytes:
-    return tables.render(
-        call.definition,
-        [objects.encode_json(obj) for obj in shown],
-        now=backend.clock.now(),
-        include=call.query.get("includeObject") or "Metadata",
-        metadata=objects.encode_json(meta),
-        with_columns=columns,
-        version=call.form.version,
-    )

@@ -239,12 +239,11 @@ def _aggregated_resource(definition: ResourceDefinition) -> Json:
         "verbs": definition.verbs,
         **_optional_fields(definition),
     }
-    if subresources := [_aggregated_part(part, kind) for part in parts(definition)]:
+    subresources = []
+    for part in parts(definition):
+        names = (definition.group, definition.version, definition.kind) if part.kind is None else part.kind
+        own_kind = dict(zip(kind, names, strict=True))
+        subresources.append({"subresource": part.name, "responseKind": own_kind, "verbs": part.verbs})
+    if subresources:
         resource["subresources"] = subresources
     return resource
-
-
-def _aggregated_part(part: Subresource, kind: Json) -> Json:
-    if part.kind is not None:
-        kind = dict(zip(("group", "version", "kind"), part.kind, strict=True))
-    return {"subresource": part.name, "responseKind": kind, "verbs": part.verbs}

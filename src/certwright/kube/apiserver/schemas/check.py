@@ -20,7 +20,15 @@ from typing import Any
 
 import msgspec
 
-from certwright.kube.api.errors import FieldError
+from certwright.kube.api.errors import (
+    FieldError,
+    duplicate,
+    invalid,
+    not_supported,
+    required,
+    too_long,
+    too_many,
+)
 from certwright.kube.apiserver.base import schema_common as words
 from certwright.kube.apiserver.base.json_values import encode_sorted
 from certwright.kube.apiserver.base.schema_common import Path
@@ -61,16 +69,11 @@ _MAX_SAFE = 2**53 - 1
 # --- types ------------------------------------------------------------------------------------------------
 
 
-def _types(schema: Schema) -> tuple[str, ...]:
-    if schema.get("x-kubernetes-int-or-string"):
-        return ("integer", "string")
-    kind = schema.get("type")
-    return (kind,) if kind else ()
-
-
 def type_check(schema: Schema) -> Check | None:
     """The check of the type, or None where any type is valid."""
-    types = _types(schema)
+    types = tuple(filter(None, (schema.get("type"),)))
+    if schema.get("x-kubernetes-int-or-string"):
+        types = ("integer", "string")
     if not types:
         return None
     form = str(schema.get("format", ""))
@@ -88,17 +91,13 @@ def _type_check(types: tuple[str, ...], form: str, *, nullable: bool) -> Check:
             return
         if kind is float and takes_whole_floats and value.is_integer() and abs(value) <= _MAX_SAFE:
             return
-        errors.append(_type_error(path, value, types, form))
+        expected, actual = ",".join(types), _JSON[kind]
+        # With a format, Kubernetes compares and names formats instead of types (strings and lists excepted).
+        if form and value is not None and not isinstance(value, (str, list)):
+            expected, actual = form, {int: "int64", float: "float64"}.get(kind, "")
+        errors.append(words.wrong_type(path, expected, actual))
 
     return check
-
-
-def _type_error(path: Path, value: object, types: tuple[str, ...], form: str) -> FieldError:
-    # With a format, Kubernetes compares and names formats instead of types (strings and lists excepted).
-    if form and value is not None and not isinstance(value, (str, list)):
-        actual = {int: "int64", float: "float64"}.get(type(value), "")
-        return words.wrong_type(path, form, actual)
-    return words.wrong_type(path, ",".join(types), _JSON[type(value)])
 
 
 # --- values -----------------------------------------------------------------------------------------------
@@ -118,7 +117,7 @@ def enum_check(schema: Schema) -> list[Check]:
         if type(value) is float and value.is_integer():
             value = int(value)
         if value not in texts if type(value) is str else msgspec.json.encode(value) not in others:
-            errors.append(words.not_in_enum(path, value, shown))
+            errors.append(not_supported(words.field(path), words.go_number(value), shown))
 
     return [check]
 
@@ -168,7 +167,7 @@ def string_checks(schema: Schema) -> list[Check]:
 def _length_check(low: int | None, high: int | None) -> Check:
     def check(value: str, path: Path, errors: list[FieldError]) -> None:
         if high is not None and len(value) > high:
-            errors.append(words.string_too_long(path, high))
+            errors.append(too_long(words.field(path), high))
         elif low is not None and len(value) < low:
             errors.append(words.wrong(path, value, f"should be at least {low} chars long"))
 
@@ -198,7 +197,8 @@ def number_checks(schema: Schema) -> list[Check]:
         def check_factor(value: float, path: Path, errors: list[FieldError]) -> None:
             by = int(factor) if type(value) is int else factor
             if by <= 0:
-                errors.append(words.bad_factor(path, by))
+                text = f"factor MultipleOf declared for {words.show_path(path)} must be positive: {by}"
+                errors.append(invalid(words.field(path), by, text))
             elif not _divides(value, by):
                 errors.append(words.wrong(path, value, f"should be a multiple of {_shown(by)}"))
 
@@ -284,7 +284,7 @@ def _count_checks(low: int | None, high: int | None, what: str) -> list[Check]:
         if low is not None and len(value) < low:
             errors.append(words.wrong(path, len(value), f"should have at least {low} {what}"))
         if high is not None and len(value) > high:
-            errors.append(words.too_many_items(path, len(value), high))
+            errors.append(too_many(words.field(path), len(value), high))
 
     return [] if low is None and high is None else [check]
 
@@ -320,18 +320,19 @@ def _unique_items(value: list[Any], path: Path, errors: list[FieldError]) -> Non
 
 def _as_set(value: list[Any], path: Path, errors: list[FieldError]) -> None:
     if len(value) > 1:
-        errors.extend(words.twice((path, index), value[index]) for index in _repeated(value))
+        errors.extend(duplicate(words.field((path, index)), value[index]) for index in _repeated(value))
 
 
 def _as_map(names: tuple[str, ...]) -> Check:
     def check(value: list[Any], path: Path, errors: list[FieldError]) -> None:
         for index, item in enumerate(value):
             if item is not None and type(item) is not dict:
-                errors.append(words.not_an_object((path, index), item))
+                text = "must be an object for an array of list-type map"
+                errors.append(invalid(words.field((path, index)), item, text))
                 return
         if len(value) > 1:
             keys = [{name: item[name] for name in names if name in item} if item else {} for item in value]
-            errors.extend(words.twice((path, index), keys[index]) for index in _repeated(keys))
+            errors.extend(duplicate(words.field((path, index)), keys[index]) for index in _repeated(keys))
 
     return check
 
@@ -354,7 +355,7 @@ def _repeated(keys: list[Any]) -> list[int]:
 def _object_checks(schema: Schema, guard: Guard | None) -> list[Check]:
     checks: list[Check] = []
     properties: Mapping[str, Schema] = schema.get("properties", {})
-    extra, required = schema.get("additionalProperties"), tuple(schema.get("required") or ())
+    extra, names = schema.get("additionalProperties"), tuple(schema.get("required") or ())
     if isinstance(extra, Mapping) and (child := compile_check(extra, guard)) is not None:
 
         def each_value(value: dict[str, Any], path: Path, errors: list[FieldError]) -> None:
@@ -366,17 +367,20 @@ def _object_checks(schema: Schema, guard: Guard | None) -> list[Check]:
     elif extra is False:
 
         def no_others(value: dict[str, Any], path: Path, errors: list[FieldError]) -> None:
-            errors.extend(words.not_allowed(path, key) for key in value if key not in properties)
+            for key in value:
+                if key not in properties:
+                    text = f"{words.show_path((path, key))} in body is a forbidden property"
+                    errors.append(invalid(words.field(path), key, text))
 
         checks.append(no_others)
     if properties:
         checks.append(_properties_check(properties, guard))
     if schema.get("x-kubernetes-embedded-resource"):
         checks.append(embedded.check)
-    if required:
+    if names:
 
         def all_required(value: dict[str, Any], path: Path, errors: list[FieldError]) -> None:
-            errors.extend(words.missing((path, name)) for name in required if name not in value)
+            errors.extend(required(words.field((path, name))) for name in names if name not in value)
 
         checks.append(all_required)
     return checks + _count_checks(schema.get("minProperties"), schema.get("maxProperties"), "properties")
@@ -404,14 +408,8 @@ Combine = Callable[[list[list[FieldError]], Path], list[FieldError]]
 
 
 def _logic_checks(schema: Schema) -> list[Check]:
-    combinations: tuple[tuple[str, Combine], ...] = (
-        ("anyOf", _any_of),
-        ("oneOf", _one_of),
-        ("allOf", _all_of),
-        ("not", _none_of),
-    )
     checks = []
-    for word, combine in combinations:
+    for word, combine in _COMBINE.items():
         if branches := schema.get(word):
             checks.append(_branches_check([branches] if word == "not" else branches, combine))
     return checks
@@ -461,3 +459,6 @@ def _all_of(results: list[list[FieldError]], path: Path) -> list[FieldError]:
 
 def _none_of(results: list[list[FieldError]], path: Path) -> list[FieldError]:
     return [] if results[0] else [words.unmet(path, "must not validate the schema (not)")]
+
+
+_COMBINE: dict[str, Combine] = {"anyOf": _any_of, "oneOf": _one_of, "allOf": _all_of, "not": _none_of}

@@ -9,9 +9,8 @@ from typing import Any
 
 import msgspec
 
-from certwright.kube.api.errors import FieldError, invalid
+from certwright.kube.api.errors import FieldError, invalid, required
 from certwright.kube.apiserver.base import metadata, object_names
-from certwright.kube.apiserver.base import schema_common as words
 from certwright.kube.apiserver.base.json_values import NotOfKind
 from certwright.kube.apiserver.base.schema_common import Path, show_path
 
@@ -59,7 +58,7 @@ def check(value: dict[str, Any], path: Path, errors: list[FieldError]) -> None:
     for key in ("apiVersion", "kind"):
         where = (path, key)
         if key not in value:
-            errors.append(words.missing(where))
+            errors.append(required(show_path(where)))
         elif type(member := value[key]) is not str:
             errors.append(invalid(show_path(where), member, "must be a string"))
         elif problem := _problem(key, member):

@@ -139,13 +139,11 @@ class AccessReviews:
         return Response(201, responses.headers(call), encode_json(obj))
 
     async def _subject_access(self, call: Call, spec: Json) -> Json:
-        access = _read(call, spec, _AccessSpec)
-        _check_access(call, spec, access, needs_user=True)
+        access = _read_access(call, spec, needs_user=True)
         return self._access(access.identity(), access.action())
 
     async def _local_access(self, call: Call, spec: Json) -> Json:
-        access, namespace = _read(call, spec, _AccessSpec), call.route.namespace
-        _check_access(call, spec, access, needs_user=True)
+        access, namespace = _read_access(call, spec, needs_user=True), call.route.namespace
         if access.non_resource_attributes is not None:
             wrong = forbidden("spec.nonResourceAttributes", "disallowed on this kind of request")
             raise invalid_object(_AUTHORIZATION, call.definition.kind, "", [wrong])
@@ -154,9 +152,7 @@ class AccessReviews:
         return self._access(access.identity(), access.action())
 
     async def _own_access(self, call: Call, spec: Json) -> Json:
-        access = _read(call, spec, _AccessSpec)
-        _check_access(call, spec, access, needs_user=False)
-        return self._access(call.user, access.action())
+        return self._access(call.user, _read_access(call, spec, needs_user=False).action())
 
     def _access(self, user: Identity, action: Action) -> Json:
         decision = self._authorizer.explain(user, action)
@@ -235,9 +231,10 @@ def _selector_errors(path: str, selector: Json) -> list[FieldError]:
     return errors
 
 
-def _check_access(call: Call, spec: Json, access: _AccessSpec, *, needs_user: bool) -> None:
-    """Raise `Invalid` unless the spec asks one thing, and names a user or group where one is needed."""
-    errors: list[FieldError] = []
+def _read_access(call: Call, spec: Json, *, needs_user: bool) -> _AccessSpec:
+    """The spec. Raises `BadRequest`, and `Invalid` unless the spec asks one thing, and names a user or group
+    where one is needed."""
+    access, errors = _read(call, spec, _AccessSpec), list[FieldError]()
     resource, non_resource = access.resource_attributes, access.non_resource_attributes
     only = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
     if resource is not None and non_resource is not None:
@@ -258,3 +255,4 @@ def _check_access(call: Call, spec: Json, access: _AccessSpec, *, needs_user: bo
         errors.append(invalid("spec.user", "", "at least one of user or group must be specified"))
     if errors:
         raise invalid_object(_AUTHORIZATION, call.definition.kind, "", errors)
+    return access

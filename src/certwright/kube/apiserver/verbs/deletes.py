@@ -22,7 +22,7 @@ from certwright.kube.api.errors import (
     invalid_object,
     not_supported,
 )
-from certwright.kube.apiserver.base.json_values import Json, mismatch
+from certwright.kube.apiserver.base.json_values import mismatch
 from certwright.kube.apiserver.base.users import MASTERS
 from certwright.kube.apiserver.model import objects
 from certwright.kube.apiserver.model.backend import (

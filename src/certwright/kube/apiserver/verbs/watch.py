@@ -78,9 +78,9 @@ class Encoder:
         """The lines of a whole batch, for a watcher without selectors."""
         if (last := self._cache.batch) is not None and last[0] is batch and last[1] == self._key:
             return last[2]
-        kept = not self._fresh_table
+        has_columns = self._fresh_table
         lines = b"".join([self.line(*change_of(event)) for event in batch])
-        if kept:
+        if not has_columns:
             self._cache.batch = (batch, self._key, lines)
         return lines
 
