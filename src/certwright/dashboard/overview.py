@@ -29,6 +29,8 @@ PAGE: Final = 50
 """Certificates in a page of the table."""
 _JSON_PAGE: Final = 500
 _MOST_JSON: Final = 5_000
+_MOST_JSON_NAMES: Final = 100
+"""Names of each: Let's Encrypt allows as many, a tenant's Certificate may have thousands."""
 _MOST_CARDS: Final = 8
 _LISTED: Final = 1_000
 """Objects of a namespace among which those of a card's certificate are searched: eight cards are shown."""
@@ -559,7 +561,8 @@ def line_json(line: Line, now: float) -> Json:
     return {
         "namespace": row.namespace,
         "name": row.name,
-        "names": list(row.names),
+        "names": row.names[:_MOST_JSON_NAMES],
+        "moreNames": max(len(row.names) - _MOST_JSON_NAMES, 0),
         "issuer": row.issuer,
         "isCA": row.is_ca,
         "state": line.state,

@@ -18,7 +18,7 @@ from certwright.kube.api import conditions
 from certwright.kube.api.core import EVENTS
 from certwright.kube.api.errors import Invalid
 from certwright.resources.operator_policy import OperatorPolicy
-from certwright.resources.table import CERTIFICATES, CLUSTER_ISSUERS, ORDERS
+from certwright.resources.table import CERTIFICATES, CHALLENGES, CLUSTER_ISSUERS, ORDERS
 from support.acme_world import AcmeWorld, acme_world
 from support.bind import Bind, running_bind
 from support.pebble import Pebble, running_pebble, serving, shown
@@ -114,6 +114,34 @@ async def test_by_a_program(world: AcmeWorld) -> None:
     await world.issuer("program", solvers=[{"exec": {"command": ["hook"]}}])
     await world.certificate("program", "*.program.example.org", issuer="program")
     assert (await world.chain_of("program"))[0].dns_names == ("*.program.example.org",)
+
+
+async def test_a_proof_that_the_ca_does_not_see_stays_to_be_read(world: AcmeWorld) -> None:
+    # We find what the CA does not: its name server says something else than ours.
+    world.pebble.names.set_addresses("hidden.example.org", ["127.0.0.3"])
+    await world.issuer("hidden", solvers=[{"http01": {"ingress": {}}, "waitInsteadOfSelfCheck": "0s"}])
+    await world.certificate("hidden", "hidden.example.org", issuer="hidden")
+    failed = await world.until(CERTIFICATES, "hidden", lambda c: bool(c.status.failed_issuance_attempts))
+    condition = conditions.find(failed.status.conditions, "Issuing")
+    assert condition is not None
+    (challenge,) = [
+        challenge
+        for challenge in (await world.client.list(CHALLENGES)).items
+        if challenge.metadata.name.startswith("hidden")
+    ]
+    assert challenge.status.state == "invalid"
+    assert challenge.status.reason.startswith("Error accepting authorization: ")
+    assert f"hidden.example.org: {challenge.status.reason}" in condition.message
+    assert not challenge.status.presented
+    before, looked = calls(world), passes(world, "orders")
+    await world.client.patch(ORDERS, *_of(challenge), {"metadata": {"labels": {"touched": "yes"}}})
+    await until(lambda: passes(world, "orders") > looked and running(world).idle)
+    assert calls(world) == before
+    await world.client.delete(CERTIFICATES, "hidden", "default")
+
+
+def _of(challenge: Any) -> tuple[str, str]:
+    return challenge.metadata.owner_references[0].name, challenge.metadata.namespace
 
 
 async def test_a_warm_account_takes_14_writes_and_four_events(world: AcmeWorld) -> None:
