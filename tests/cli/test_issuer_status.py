@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from certwright.cli.issuer_status import report
+from certwright.cli.commands.status import issuer_report as report
 from certwright.diagnosis.issuers import as_json, status_of
 from certwright.resources.retry import BreakerRecord, write_breaker
 

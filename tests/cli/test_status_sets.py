@@ -7,8 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from certwright.cli import issuer_status
-from certwright.cli.commands.status import report
+from certwright.cli.commands.status import report, set_report
 from certwright.diagnosis import issuers, related
 from certwright.diagnosis.related import Json
 from certwright.kube.api.errors import Forbidden
@@ -81,7 +80,7 @@ async def set_shown(world: World, kind: Kind[Json] = related.ISSUER_SETS, name: 
     members = await issuers.members_of(world.client, obj, requests)
     status = issuers.SetStatus(obj, members, ("shop/web",))
     assert len(issuers.set_as_json(status)["members"]) == len(members)
-    return "\n".join(issuer_status.set_report(status, [], world.clock.now()))
+    return "\n".join(set_report(status, [], world.clock.now()))
 
 
 async def test_the_status_of_a_set_names_the_state_of_each_member(world: World) -> None:

@@ -45,10 +45,14 @@ _log = logging.getLogger(__name__)
 
 
 class CertificateFiles(msgspec.Struct, frozen=True):
-    """PEM files: the certificate with its intermediate certificates, and its key."""
+    """A `Source` of PEM files: the certificate with its intermediate certificates, and its key."""
 
     cert: Path
     key: Path
+
+    async def pem(self, _now: datetime) -> bytes:
+        """See `Source`."""
+        return await asyncio.to_thread(lambda: self.cert.read_bytes() + b"\n" + self.key.read_bytes())
 
 
 class MetricsTls(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,16 +69,6 @@ class Source(Protocol):
     async def pem(self, now: datetime) -> bytes:
         """The certificate with its intermediate certificates, and its key. Raises `OSError`, `ApiError`,
         `Unreachable`, `PkiError`, and `ValueError` with a sentence."""
-
-
-class _Files:
-    def __init__(self, files: CertificateFiles) -> None:
-        self._files = files
-
-    async def pem(self, _now: datetime) -> bytes:
-        return await asyncio.to_thread(
-            lambda: self._files.cert.read_bytes() + b"\n" + self._files.key.read_bytes()
-        )
 
 
 class OwnCertificate:
@@ -109,14 +103,8 @@ class ServingCertificate:
         self._tls = tls
         self._clock = clock
         self._name = name
-        self._source: Source
-        match tls.source:
-            case CaSettings():
-                self._source = SecretCa(client, tls.source)
-            case OwnCertificate():
-                self._source = tls.source
-            case _:
-                self._source = _Files(tls.source)
+        source = tls.source
+        self._source: Source = SecretCa(client, source) if isinstance(source, CaSettings) else source
         self._pem = b""
         self._current: ssl.SSLContext | None = None
         self._problem = ""

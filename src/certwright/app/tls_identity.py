@@ -97,7 +97,9 @@ def load_or_make(settings: Settings, *, now: datetime) -> ServingIdentity:
     """Load the identity, created or renewed as needed. Raises `OSError`."""
     folder = settings.folder
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    ca, proxy_ca = _ca(_SERVER.ca(folder), now), _ca(_PROXY.ca(folder), now)
+    ca = _ca(_Pair.in_folder(folder, "ca", "the server's own CA", "certwright API server"), now)
+    proxy_files = _Pair.in_folder(folder, "front-proxy-ca", "the front proxy's CA", "certwright front proxy")
+    proxy_ca = _ca(proxy_files, now)
     names, addresses = _reached_by(settings)
     plan = CsrPlan(
         common_name="certwright",
@@ -105,16 +107,17 @@ def load_or_make(settings: Settings, *, now: datetime) -> ServingIdentity:
         ip_addresses=addresses,
         usages=("digital signature", "server auth"),
     )
-    server = _leaf(_SERVER.leaf(folder), ca, plan, now)
+    server = _leaf(_Pair.in_folder(folder, "server", "the server's own certificate"), ca, plan, now)
     proxy_plan = CsrPlan(common_name=CLIENT_NAME, usages=("digital signature", "client auth"))
-    proxy = _leaf(_PROXY.leaf(folder), proxy_ca, proxy_plan, now)
+    client = _Pair.in_folder(folder, "front-proxy-client", "the front proxy's certificate")
+    proxy = _leaf(client, proxy_ca, proxy_plan, now)
     everything = [ca.facts, proxy_ca.facts, server, proxy]
     return ServingIdentity(
         ca.facts.pem,
         folder / "ca.crt",
         folder / "server.crt",
         folder / "server.key",
-        FrontProxy(proxy.pem + _PROXY.leaf(folder).key.read_bytes(), proxy_ca.facts.pem),
+        FrontProxy(proxy.pem + client.key.read_bytes(), proxy_ca.facts.pem),
         max(facts.not_before for facts in everything),
         min(map(renew_at, everything)),
         (*server.dns_names, *server.ip_addresses),
@@ -130,28 +133,10 @@ class _Pair(NamedTuple):
     what: str
     subject: str = ""
 
-
-class _Branch(NamedTuple):
-    """A CA and its certificate: the prefixes of their file names, and their descriptions."""
-
-    ca_stem: str
-    leaf_stem: str
-    owner: str
-    ca_subject: str
-
-    def ca(self, folder: Path) -> _Pair:
-        """The CA."""
-        stem = self.ca_stem
-        return _Pair(folder / f"{stem}.crt", folder / f"{stem}.key", f"{self.owner} CA", self.ca_subject)
-
-    def leaf(self, folder: Path) -> _Pair:
-        """The certificate signed by the CA."""
-        stem = self.leaf_stem
-        return _Pair(folder / f"{stem}.crt", folder / f"{stem}.key", f"{self.owner} certificate")
-
-
-_SERVER = _Branch("ca", "server", "the server's own", "certwright API server")
-_PROXY = _Branch("front-proxy-ca", "front-proxy-client", "the front proxy's", "certwright front proxy")
+    @classmethod
+    def in_folder(cls, folder: Path, stem: str, what: str, subject: str = "") -> _Pair:
+        """The files `STEM.crt` and `STEM.key`."""
+        return cls(folder / f"{stem}.crt", folder / f"{stem}.key", what, subject)
 
 
 class Signed(NamedTuple):

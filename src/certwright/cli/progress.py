@@ -6,7 +6,7 @@ import os
 import sys
 import textwrap
 from collections.abc import Mapping
-from typing import IO, Protocol
+from typing import IO
 
 import click
 
@@ -18,19 +18,6 @@ _LEAVE_LINES = 4
 _SMALLEST = (40, 12)
 
 
-class ProgressDisplay(Protocol):
-    """Shows the diagnoses of objects while they change."""
-
-    def show(self, title: str, stories: Mapping[str, Diagnosis]) -> None:
-        """Show the current diagnoses, by the name of their object."""
-
-    def print(self, line: str) -> None:
-        """Print a permanent line."""
-
-    def close(self) -> None:
-        """End the display."""
-
-
 class LineDisplay:
     """One line for every change: for logs, pipes and files. `err`: on standard error."""
 
@@ -38,7 +25,7 @@ class LineDisplay:
         self._err = err
         self._reported: dict[str, str] = {}
 
-    def show(self, title: str, stories: Mapping[str, Diagnosis]) -> None:  # noqa: ARG002 - of the interface
+    def show(self, title: str, stories: Mapping[str, Diagnosis]) -> None:  # noqa: ARG002 - as `LiveDisplay.show`
         """Print the objects whose diagnosis has changed."""
         for key, story in stories.items():
             if self._reported.get(key) != str(story):
@@ -62,7 +49,12 @@ class LiveDisplay:
 
     def show(self, title: str, stories: Mapping[str, Diagnosis]) -> None:
         """Draw the title and the diagnoses: of objects that are not ready first, as many as fit."""
-        width, height = _size(self._stream)
+        try:
+            width, height = os.get_terminal_size(self._stream.fileno())
+        except (OSError, ValueError):
+            width, height = 80, 24
+        # One column less: some terminals break a line that fills the last one.
+        width, height = max(width - 1, _SMALLEST[0]), max(height, _SMALLEST[1])
         order = sorted(stories.items(), key=lambda item: (item[1].ready, item[0]))
         is_colour = is_coloured(self._stream)
         lines = [click.style(title[:width], bold=True) if is_colour else title[:width]] if title else []
@@ -97,13 +89,8 @@ class LiveDisplay:
         self._drawn = []
 
 
-def _size(stream: IO[str]) -> tuple[int, int]:
-    try:
-        width, height = os.get_terminal_size(stream.fileno())
-    except (OSError, ValueError):
-        width, height = 80, 24
-    # One column less: some terminals break a line that fills the last one.
-    return max(width - 1, _SMALLEST[0]), max(height, _SMALLEST[1])
+ProgressDisplay = LineDisplay | LiveDisplay
+"""Shows the diagnoses of objects, by their names, while they change."""
 
 
 def make_display(*, terminal: bool, err: bool = False) -> ProgressDisplay:

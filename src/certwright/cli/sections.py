@@ -11,6 +11,8 @@ from certwright.diagnosis.words import age, at, parse_time, sentence, when
 
 Json = Mapping[str, Any]
 _INDENT = "  "
+_LONGEST = 60
+"""Characters of the value of a label or an annotation."""
 
 
 def indented(lines: Iterable[str], *, by: int = 1) -> list[str]:
@@ -52,51 +54,35 @@ def metadata_fields(obj: Json, now: datetime) -> list[tuple[str, str]]:
 
 
 def _pairs(values: Mapping[str, str] | None) -> str:
-    return ", ".join(f"{k}={_short(v)}" for k, v in (values or {}).items() if not k.startswith("kubectl."))
-
-
-def _short(text: str, limit: int = 60) -> str:
-    line = " ".join(str(text).split())
-    return line if len(line) <= limit else f"{line[: limit - 1]}…"
+    pairs = []
+    for key, value in (values or {}).items():
+        line = " ".join(str(value).split())
+        if not key.startswith("kubectl."):
+            pairs.append(f"{key}={line if len(line) <= _LONGEST else f'{line[: _LONGEST - 1]}…'}")
+    return ", ".join(pairs)
 
 
 def conditions(obj: Json, now: datetime) -> list[str]:
     """The conditions as a table: type, status, reason, age, message."""
-    items = (obj.get("status") or {}).get("conditions") or []
-    if not items:
-        return []
-    titles = ("TYPE", "STATUS", "REASON", "SINCE", "MESSAGE")
-    return _table(titles, [_condition(item, now) for item in items])
-
-
-def _condition(item: Json, now: datetime) -> tuple[str, ...]:
-    since = parse_time(item.get("lastTransitionTime"))
-    return (
-        str(item.get("type", "")),
-        str(item.get("status", "")),
-        str(item.get("reason", "")),
-        age(since, now) if since else "",
-        sentence(str(item.get("message", ""))),
-    )
+    rows = []
+    for item in (obj.get("status") or {}).get("conditions") or []:
+        since = parse_time(item.get("lastTransitionTime"))
+        words = [str(item.get(key, "")) for key in ("type", "status", "reason")]
+        rows.append((*words, age(since, now) if since else "", sentence(str(item.get("message", "")))))
+    return _table(("TYPE", "STATUS", "REASON", "SINCE", "MESSAGE"), rows)
 
 
 def events(items: Iterable[Json], now: datetime) -> list[str]:
     """Events as a table, in the given order: type, reason, age and count, message."""
-    rows = [_event(item, now) for item in items]
-    return _table(("TYPE", "REASON", "AGE", "MESSAGE"), rows) if rows else []
+    rows = []
+    for item in items:
+        last = parse_time(item.get("lastTimestamp")) or parse_time(item.get("eventTime"))
+        times = int(item.get("count") or 1)
+        seen = age(last, now) + (f" (x{times})" if times > 1 else "")
+        words = [str(item.get(key, "")) for key in ("type", "reason")]
+        rows.append((*words, seen, sentence(str(item.get("message", "")))))
+    return _table(("TYPE", "REASON", "AGE", "MESSAGE"), rows)
 
 
 def _table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    return table(titles, rows, indent=len(_INDENT), colours=False)[0]
-
-
-def _event(item: Json, now: datetime) -> tuple[str, ...]:
-    last = parse_time(item.get("lastTimestamp")) or parse_time(item.get("eventTime"))
-    times = int(item.get("count") or 1)
-    seen = age(last, now) + (f" (x{times})" if times > 1 else "")
-    return (
-        str(item.get("type", "")),
-        str(item.get("reason", "")),
-        seen,
-        sentence(str(item.get("message", ""))),
-    )
+    return table(titles, rows, indent=len(_INDENT), colours=False)[0] if rows else []

@@ -32,9 +32,12 @@ async def related_events(client: Any, objects: RelatedObjects) -> list[Json]:
 
 def as_json(objects: RelatedObjects, events: list[Json], now: datetime) -> Json:
     """The status as JSON; docs/commands.md documents every key."""
-    certificate, diagnosis = objects.certificate, diagnose(objects, now)
+    certificate, diagnosis, request = objects.certificate, diagnose(objects, now), objects.request
     spec, status = certificate.get("spec") or {}, certificate.get("status") or {}
     record = retry_of(certificate)
+    secret = objects.secret or {}
+    signed = condition(request, "Ready")
+    order_status = (objects.order or {}).get("status") or {}
     return {
         **issuers.readiness({**certificate, "kind": "Certificate"}),
         "diagnosis": diagnosis.cause,
@@ -50,46 +53,34 @@ def as_json(objects: RelatedObjects, events: list[Json], now: datetime) -> Json:
         "lastFailureTime": status.get("lastFailureTime"),
         "failedAttempts": int(status.get("failedIssuanceAttempts") or 0),
         "nextAttempt": record.next_attempt if record is not None else None,
-        "issuer": _issuer_json(objects),
-        "secret": _secret_json(objects),
-        "request": _request_json(objects.request),
-        "order": _order_json(objects.order),
+        # Not ready or ready; None where it cannot be read: of another program, missing, or forbidden.
+        "issuer": {
+            **issuer_ref(certificate),
+            "ready": None if objects.issuer is None else is_true(objects.issuer, "Ready"),
+        },
+        "secret": {
+            "name": str(spec.get("secretName", "")),
+            "exists": None if "secret" in objects.hidden else objects.secret is not None,
+            "keys": sorted(secret.get("data") or {}),
+        },
+        "request": None
+        if request is None
+        else {
+            "name": name_of(request),
+            "approved": is_true(request, "Approved"),
+            "denied": is_true(request, "Denied"),
+            "reason": signed.get("reason", ""),
+            "message": signed.get("message", ""),
+        },
+        "order": None
+        if objects.order is None
+        else {
+            "name": name_of(objects.order),
+            **{key: order_status.get(key, "") for key in ("state", "reason", "url")},
+        },
         "challenges": [_challenge_json(challenge) for challenge in objects.challenges],
         "events": [_event_json(event) for event in events],
     }
-
-
-def _issuer_json(objects: RelatedObjects) -> Json:
-    """`ready` is None where the issuer cannot be read: of another program, missing, or forbidden."""
-    ready = None if objects.issuer is None else is_true(objects.issuer, "Ready")
-    return {**issuer_ref(objects.certificate), "ready": ready}
-
-
-def _secret_json(objects: RelatedObjects) -> Json:
-    name = str((objects.certificate.get("spec") or {}).get("secretName", ""))
-    keys = sorted(objects.secret.get("data") or {}) if objects.secret is not None else []
-    exists = None if "secret" in objects.hidden else objects.secret is not None
-    return {"name": name, "exists": exists, "keys": keys}
-
-
-def _request_json(request: Any) -> Json | None:
-    if request is None:
-        return None
-    ready = condition(request, "Ready")
-    return {
-        "name": name_of(request),
-        "approved": is_true(request, "Approved"),
-        "denied": is_true(request, "Denied"),
-        "reason": ready.get("reason", ""),
-        "message": ready.get("message", ""),
-    }
-
-
-def _order_json(order: Any) -> Json | None:
-    if order is None:
-        return None
-    status = order.get("status") or {}
-    return {"name": name_of(order), **{key: status.get(key, "") for key in ("state", "reason", "url")}}
 
 
 def _challenge_json(challenge: Any) -> Json:

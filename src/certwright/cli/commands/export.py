@@ -15,6 +15,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from certwright.cli import access, lazy
+from certwright.cli.commands.expiring import parse_addresses
 from certwright.cli.daemon import Stop
 from certwright.cli.errors import Failed, report, report_warning
 from certwright.cli.flags import directory, file, flag, flag_options, seconds
@@ -87,13 +88,6 @@ def _parse_formats(values: tuple[str, ...]) -> tuple[str, ...]:
     return formats
 
 
-def _parse_addresses(values: tuple[str, ...]) -> tuple[lazy.tls_scan.TlsAddress, ...]:
-    try:
-        return tuple(lazy.tls_scan.TlsAddress.parse(value) for value in values)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from None
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Flags:
     """What is written where, and what happens afterwards."""
@@ -130,7 +124,7 @@ class _Flags:
         "or postgres://HOST; may be repeated.",
         metavar="HOST:PORT",
         multiple=True,
-        parse=_parse_addresses,
+        parse=parse_addresses,
     )
 
     def __post_init__(self) -> None:

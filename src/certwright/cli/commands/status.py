@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from base64 import b64decode
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 import click
 
-from certwright.cli import completion, delivery_status, issuer_status, sections
+from certwright.cli import completion, sections
 from certwright.cli.access import Session, session
-from certwright.cli.format import StatusView, echo_coloured, echo_lines, print_content
+from certwright.cli.format import StatusView, echo_coloured, echo_lines, lines_of, print_content
 from certwright.cli.options import ServerOptions, asynchronous, namespaced_server_options
 from certwright.cli.resource_args import fetch, one_object
-from certwright.diagnosis import deliveries, related
+from certwright.diagnosis import deliveries, issuers, related
 from certwright.diagnosis.certificates import (
+    SETS_GROUP,
     Diagnosis,
     RelatedObjects,
     condition,
@@ -28,16 +29,19 @@ from certwright.diagnosis.certificates import (
     retry_of,
 )
 from certwright.diagnosis.status import as_json, related_events
-from certwright.diagnosis.words import parse_time, sentence, when
+from certwright.diagnosis.words import age, from_now, parse_time, sentence, when
 from certwright.kube.api import errors
 from certwright.kube.api.kinds import Kind
 from certwright.kube.client.rest import Client
 from certwright.pki import der, pem
+from certwright.resources.retry import BreakerRecord
 
+Json = dict[str, Any]
 _BOOLEAN, _EXTENSIONS = 0x01, 0xA3
 
 
 _BASIC_CONSTRAINTS = der.oid("2.5.29.19")
+_MOST_SHOWN = 10
 
 
 async def view(here: Session, certificate: Json, now: datetime) -> StatusView:
@@ -52,7 +56,7 @@ async def view(here: Session, certificate: Json, now: datetime) -> StatusView:
     delivered = await deliveries.of_certificate(here.client, certificate)
     content = as_json(objects, events, now)
     content["deliveries"] = [deliveries.as_json(delivery, now) for delivery in delivered]
-    lines = [delivery_status.line(delivery, now) for delivery in delivered]
+    lines = [f"{name_of(delivery)}: {deliveries.story(delivery, now)[0]}" for delivery in delivered]
     more = [*sections.section("Events", unread), *sections.section("Deliveries", lines)]
     return StatusView([*report(objects, events, now), *more], content)
 
@@ -190,21 +194,177 @@ def _secret(objects: RelatedObjects) -> list[str]:
         return [f"{name} (you may not read it)"]
     if objects.secret is None:
         return [f"{name} (does not exist)"]
-    keys = ", ".join((objects.secret.get("data") or {}).keys())
+    # The Secret's former content; it has none if it was created for the Certificate.
+    adopted = condition(objects.certificate, "SecretAdopted")
+    former = sentence(str(adopted.get("message", ""))) if adopted.get("status") == "True" else ""
     return sections.fields(
         [
             ("Name", name),
             ("Type", str(objects.secret.get("type", ""))),
-            ("Keys", keys),
-            ("Adopted", _adopted(objects)),
+            ("Keys", ", ".join(objects.secret.get("data") or {})),
+            ("Adopted", former),
         ]
     )
 
 
-def _adopted(objects: RelatedObjects) -> str:
-    """The Secret's former content; empty if it was created for the Certificate."""
-    adopted = condition(objects.certificate, "SecretAdopted")
-    return sentence(str(adopted.get("message", ""))) if adopted.get("status") == "True" else ""
+async def issuer_view(here: Session, issuer: Json, now: datetime) -> StatusView:
+    """The status of the Issuer or ClusterIssuer. Lists the Certificates of all namespaces for a
+    ClusterIssuer, or of one namespace if the user may read no other. Raises the client's errors."""
+    certificates, requests = await _referring(here, issuer)
+    events = await related.events_of(here.client, issuer)
+    status = issuers.status_of(issuer, certificates, requests)
+    return StatusView(issuer_report(status, events[-_MOST_SHOWN:], now), issuers.as_json(status, now))
+
+
+async def _referring(here: Session, issuer: Json) -> tuple[list[Json], list[Json]]:
+    """The Certificates and CertificateRequests that may refer to the issuer or set: of all namespaces if it
+    is of the whole cluster, and the user may list them."""
+    lists: list[list[Json]] = []
+    for kind in (related.CERTIFICATES, related.REQUESTS):
+        namespace = here.namespace if issuer["metadata"].get("namespace") else ""
+        try:
+            lists.append((await here.client.list(kind, namespace)).items)
+        except errors.Forbidden:
+            if namespace:
+                raise
+            lists.append((await here.client.list(kind, here.namespace)).items)
+    return lists[0], lists[1]
+
+
+def issuer_report(status: issuers.IssuerStatus, events: list[Json], now: datetime) -> list[str]:
+    """The lines: a sentence, the fix, and the objects behind them."""
+    issuer = status.issuer
+    words = f"{issuer['kind']} {issuer['metadata']['name']}"
+    cause, advice = issuers.story(status, now)
+    return [
+        *sections.headline(words, cause, advice),
+        *sections.section("Issuer", _issuer_fields(status, now)),
+        *sections.section("DNS record, to create once for each DOMAIN", _persistent_record(issuer)),
+        *sections.section("Circuit breaker", _breaker(status.breaker, now)),
+        *sections.section("Waiting or being issued", _shortened(status.waiting)),
+        *sections.section("Conditions", sections.conditions(issuer, now)),
+        *sections.section("Events", sections.events(events, now)),
+    ]
+
+
+def _shortened(names: Sequence[str]) -> list[str]:
+    """The first of the names, and how many there are beside them."""
+    more = len(names) - _MOST_SHOWN
+    return [*names[:_MOST_SHOWN], *([f"and {more} more"] if more > 0 else [])]
+
+
+def _issuer_fields(status: issuers.IssuerStatus, now: datetime) -> list[str]:
+    spec, state = status.issuer.get("spec") or {}, status.issuer.get("status") or {}
+    acme = spec.get("acme") or {}
+    return sections.fields(
+        [
+            ("Type", ", ".join(str(kind) for kind in spec)),
+            ("Server", str(acme.get("server", ""))),
+            ("Account", str((state.get("acme") or {}).get("uri", ""))),
+            ("Email", str(acme.get("email", ""))),
+            ("Last success", _when(status.last_success, now)),
+        ]
+    )
+
+
+def _persistent_record(issuer: Json) -> list[str]:
+    """The record of DNS-PERSIST-01, if a solver relies on it."""
+    acme = (issuer.get("status") or {}).get("acme") or {}
+    record = acme.get("persistentRecord") or {}
+    return sections.fields(
+        [
+            ("Name", str(record.get("name", ""))),
+            ("Value", str(record.get("value", ""))),
+            ("With wildcards", str(record.get("wildcardValue", ""))),
+        ]
+    )
+
+
+def _breaker(breaker: BreakerRecord | None, now: datetime) -> list[str]:
+    if breaker is None:
+        return ["closed: no attempt has failed since the last success"]
+    probe = _when(breaker.next_probe, now)
+    if not probe and breaker.state == "Open":
+        probe = "within seconds"
+    return sections.fields(
+        [
+            ("State", _STATES[breaker.state]),
+            ("Reason", breaker.reason),
+            ("Last failure", sentence(breaker.message)),
+            ("Since", _when(breaker.since, now)),
+            ("Next probe", probe),
+            ("Next attempt", _when(breaker.next_attempt, now)),
+            ("Not before", _when(breaker.not_before, now)),
+            ("Attempts", f"{issuers.recent_attempts(breaker, now)} in the last hour"),
+        ]
+    )
+
+
+_STATES = {
+    "Closed": "closed: attempts have failed, too few to stop the others",
+    "Open": "open: attempts wait until the server answers a probe",
+    "HalfOpen": "half-open: one attempt at a time",
+}
+
+
+def _when(moment: datetime | None, now: datetime) -> str:
+    return f"{moment:%Y-%m-%d %H:%M:%S} UTC ({from_now(moment, now)})" if moment is not None else ""
+
+
+async def set_view(here: Session, issuer_set: Json, now: datetime) -> StatusView:
+    """The status of the IssuerSet or ClusterIssuerSet: which member signs, the state of all of them,
+    and which certificates wait. Raises the client's errors."""
+    certificates, requests = await _referring(here, issuer_set)
+    members = await issuers.members_of(here.client, issuer_set, requests)
+    events = await related.events_of(here.client, issuer_set)
+    reference = {"name": issuer_set["metadata"]["name"], "kind": str(issuer_set["kind"]), "group": SETS_GROUP}
+    status = issuers.SetStatus(issuer_set, members, issuers.waiting_for(reference, certificates))
+    return StatusView(set_report(status, events[-_MOST_SHOWN:], now), issuers.set_as_json(status))
+
+
+def set_report(status: issuers.SetStatus, events: list[Json], now: datetime) -> list[str]:
+    """The lines: a sentence, the fix, and the objects behind them."""
+    cause, advice = issuers.set_story(status, now)
+    words = f"{status.issuer_set['kind']} {status.issuer_set['metadata']['name']}"
+    rows = [("MEMBER", "STATE", "LAST SUCCESS", "MESSAGE")]
+    for member in status.members:
+        success = age(member.last_success, now) if member.last_success else ""
+        rows.append((member.words, member.state, success, member.message))
+    return [
+        *sections.headline(words, cause, advice),
+        *sections.section("Members", lines_of(rows)),
+        *sections.section("Waiting or being issued", _shortened(status.waiting)),
+        *sections.section("Conditions", sections.conditions(status.issuer_set, now)),
+        *sections.section("Events", sections.events(events, now)),
+    ]
+
+
+async def delivery_view(here: Session, delivery: Json, now: datetime) -> StatusView:
+    """The status of the Delivery. Raises the client's errors."""
+    events = (await related.events_of(here.client, delivery))[-_MOST_SHOWN:]
+    metadata, (cause, advice) = delivery["metadata"], deliveries.story(delivery, now)
+    lines = [
+        *sections.headline(f"Delivery {metadata.get('namespace', '')}/{metadata['name']}", cause, advice),
+        *sections.section("Delivery", _delivery_fields(delivery, now)),
+        *sections.section("Conditions", sections.conditions(delivery, now)),
+        *sections.section("Events", sections.events(events, now)),
+    ]
+    return StatusView(lines, deliveries.as_json(delivery, now))
+
+
+def _delivery_fields(delivery: Json, now: datetime) -> list[str]:
+    spec, current = delivery.get("spec") or {}, (delivery.get("status") or {}).get("current") or {}
+    addresses = (served.get("address", "") for served in spec.get("servedAt") or [])
+    return sections.fields(
+        [
+            ("Of", deliveries.source_of(delivery)),
+            ("Place", f"{spec.get('root', '')}:{spec.get('path', '')}"),
+            ("Hook", str(spec.get("hook", ""))),
+            ("Served at", ", ".join(map(str, addresses))),
+            ("Delivered", when(parse_time(current.get("time")), now)),
+            ("Expires", when(parse_time(current.get("notAfter")), now)),
+        ]
+    )
 
 
 async def store_problem(client: Client) -> str:
@@ -227,16 +387,13 @@ async def store_problem(client: Client) -> str:
     return ""
 
 
-Json = dict[str, Any]
-
-
 _VIEWS: dict[Kind[Json], Callable[[Session, Json, datetime], Awaitable[StatusView]]] = {
     related.CERTIFICATES: view,
-    related.ISSUERS: issuer_status.view,
-    related.CLUSTER_ISSUERS: issuer_status.view,
-    related.ISSUER_SETS: issuer_status.set_view,
-    related.CLUSTER_ISSUER_SETS: issuer_status.set_view,
-    related.DELIVERIES: delivery_status.view,
+    related.ISSUERS: issuer_view,
+    related.CLUSTER_ISSUERS: issuer_view,
+    related.ISSUER_SETS: set_view,
+    related.CLUSTER_ISSUER_SETS: set_view,
+    related.DELIVERIES: delivery_view,
 }
 
 
