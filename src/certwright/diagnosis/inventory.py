@@ -7,7 +7,6 @@ import glob
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
@@ -30,42 +29,32 @@ from certwright.pki.pem import certificates_in
 from certwright.resources import names
 
 _LARGEST: Final = 4 * 2**20
-
-
 """Bytes. All CA certificates of a system are about 250 kB."""
 
 
-@dataclass(slots=True)
-class FileInventory:
-    """The records of files, and what could not be read, as clauses with the file."""
-
-    records: list[Record] = field(default_factory=list)
-    problems: list[str] = field(default_factory=list)
-
-
-def read_files(patterns: Sequence[str]) -> FileInventory:
-    """Read the files, folders and patterns (`/etc/nginx/*.pem`, `**` included).
+def read_files(patterns: Sequence[str]) -> tuple[list[Record], list[str]]:
+    """Read the files, folders and patterns (`/etc/nginx/*.pem`, `**` included). Returns their records, and
+    what could not be read, as clauses with the file.
 
     In a folder, at any depth, whatever is not a certificate is skipped; links to folders are not followed. A
     file that is named must be one. The first certificate of each file counts. Files with the same certificate
     are one record, with the first path.
     """
-    inventory = FileInventory()
+    problems: list[str] = []
     by_fingerprint: dict[str, Record] = {}
     for pattern in patterns:
         paths = sorted(glob.glob(os.path.expanduser(pattern), recursive=True))
         if not paths:
-            inventory.problems.append(f"{pattern}: there is no such file")
+            problems.append(f"{pattern}: there is no such file")
         for path in paths:
-            for record in _records(Path(path), inventory.problems, is_named=path == pattern):
+            for record in _records(Path(path), problems, is_named=path == pattern):
                 first = by_fingerprint.get(record.fingerprint)
                 if first is None:
                     by_fingerprint[record.fingerprint] = record
                 elif record.name != first.name and record.name not in first.served_at:
                     others = (*first.served_at, record.name)
                     by_fingerprint[record.fingerprint] = replace(first, served_at=others)
-    inventory.records.extend(by_fingerprint.values())
-    return inventory
+    return list(by_fingerprint.values()), problems
 
 
 def _records(path: Path, problems: list[str], *, is_named: bool) -> Iterator[Record]:
@@ -85,8 +74,10 @@ def _records(path: Path, problems: list[str], *, is_named: bool) -> Iterator[Rec
 
 def _of_file(path: Path, problems: list[str], *, is_named: bool) -> Iterator[Record]:
     try:
-        content = _content(path)
-        facts = None if content is None else _first_certificate(content)
+        status = path.stat()
+        # What is no regular file (reading a pipe would wait for ever), or too large, is not read.
+        is_read = stat.S_ISREG(status.st_mode) and status.st_size <= _LARGEST
+        facts = _first_certificate(path.read_bytes()) if is_read else None
     except OSError as error:
         problems.append(f"{path}: {in_words(error)}")
         return
@@ -97,14 +88,6 @@ def _of_file(path: Path, problems: list[str], *, is_named: bool) -> Iterator[Rec
         yield Record(source=Source.FILE, name=str(path)).with_facts(facts)
     elif is_named:
         problems.append(f"{path}: there is no certificate in it (expected is PEM or DER)")
-
-
-def _content(path: Path) -> bytes | None:
-    """None for what is no regular file (reading a pipe would wait for ever), or too large."""
-    status = path.stat()
-    if not stat.S_ISREG(status.st_mode) or status.st_size > _LARGEST:
-        return None
-    return path.read_bytes()
 
 
 def _first_certificate(content: bytes) -> CertificateFacts | None:
@@ -310,7 +293,10 @@ def compared(
 
 
 def _difference(record: Record, address: TlsAddress, known: Sequence[Record]) -> str:
-    wanted = [entry for entry in known if _covers(entry, address.server_name or address.host)]
+    # A wildcard stands for one label (RFC 6125 §6.4.3).
+    name = (address.server_name or address.host).lower()
+    covering = {name, f"*.{name.partition('.')[2]}"}
+    wanted = [entry for entry in known if covering & set(entry.names)]
     wanted = wanted or [entry for entry in known if set(entry.names) & set(record.names)]
     wanted = [entry for entry in wanted if entry.not_after is not None]
     if not wanted or any(_is_same(record, entry) for entry in wanted):
@@ -321,13 +307,6 @@ def _difference(record: Record, address: TlsAddress, known: Sequence[Record]) ->
     is_older = shares_names and _begin(record) < _begin(newest)
     what = "an older" if is_older else "another"
     return f"{record.name} serves {what} certificate than {newest.place}; reload the server"
-
-
-def _covers(record: Record, name: str) -> bool:
-    """Whether the certificate covers the DNS name or address; a wildcard stands for one label (RFC 6125
-    §6.4.3)."""
-    name = name.lower()
-    return name in record.names or f"*.{name.partition('.')[2]}" in record.names
 
 
 def _begin(record: Record) -> tuple[datetime, ...]:

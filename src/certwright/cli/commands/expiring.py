@@ -133,7 +133,7 @@ async def command(
       certwright expiring --scan www.example.com@10.0.0.7:8443 --files /etc/nginx/ -o json
       certwright expiring -o prometheus > /var/lib/node_exporter/certificates.prom
     """
-    files = await asyncio.to_thread(lazy.inventory.read_files, elsewhere.files)
+    files, unreadable = await asyncio.to_thread(lazy.inventory.read_files, elsewhere.files)
     hosts, known = await asyncio.gather(
         lazy.inventory.scan_hosts(elsewhere.scan, timeout_s=elsewhere.timeout_s),
         _of_the_server(server, elsewhere, all_namespaces=all_namespaces),
@@ -141,7 +141,7 @@ async def command(
     now = datetime.now(UTC)
     hosts = lazy.inventory.compared(hosts, elsewhere.scan, known)
     listed = [] if elsewhere.only_scanned else known
-    records = lazy.inventory.linked([*listed, *files.records, *hosts])
+    records = lazy.inventory.linked([*listed, *files, *hosts])
     chosen = lazy.inventory.soonest_first(records, now, within)
     if output is not None:
         echo(lazy.inventory_output.render(chosen, now, output))
@@ -152,7 +152,7 @@ async def command(
     for record in known:
         if record.problem:
             report_warning(record.problem)
-    problems = [*files.problems, *(record.problem for record in hosts if record.problem)]
+    problems = [*unreadable, *(record.problem for record in hosts if record.problem)]
     for problem in problems:
         report_error(problem)
     if problems:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -15,6 +16,7 @@ from msgspec.structs import replace
 from certwright.cli import completion, lazy
 from certwright.cli.access import Session, session
 from certwright.cli.errors import AlreadyReported, report_error
+from certwright.cli.flags import gathered
 from certwright.cli.format import TABLE, ServerTable, echo, print_content, print_lines, reference, table
 from certwright.cli.options import (
     ServerOptions,
@@ -50,33 +52,31 @@ def with_dates(table: Json) -> Json:
     definitions = [
         {**column, "hidden": column.get("name") == _SAME} for column in table.get("columnDefinitions") or []
     ]
+    rows = []
+    for row in table.get("rows") or []:
+        status, cells = (row.get("object") or {}).get("status") or {}, row.get("cells") or [None]
+        dates = (status.get(field) for _, field in _DATES)
+        rows.append({**row, "cells": [*cells[:-1], *dates, cells[-1]]})
     return {
         **table,
         "columnDefinitions": [*definitions[:-1], *titles, *definitions[-1:]] if definitions else [],
-        "rows": [{**row, "cells": _dated(row)} for row in table.get("rows") or []],
+        "rows": rows,
     }
-
-
-def _dated(row: Mapping[str, Any]) -> list[Any]:
-    status = (row.get("object") or {}).get("status") or {}
-    cells = row.get("cells") or [None]
-    return [*cells[:-1], *(status.get(field) for _, field in _DATES), cells[-1]]
 
 
 def with_labels(table: Json) -> Json:
     """The table with the labels of each object as last column."""
     definitions = table.get("columnDefinitions")
-    rows = table.get("rows") or []
+    rows = []
+    for row in table.get("rows") or []:
+        labels = ((row.get("object") or {}).get("metadata") or {}).get("labels") or {}
+        cell = ",".join(f"{key}={value}" for key, value in sorted(labels.items())) or "<none>"
+        rows.append({**row, "cells": [*(row.get("cells") or []), cell]})
     return {
         **table,
         "columnDefinitions": [*definitions, {**_TEXT, "name": "Labels"}] if definitions else [],
-        "rows": [{**row, "cells": [*(row.get("cells") or []), _labels(row)]} for row in rows],
+        "rows": rows,
     }
-
-
-def _labels(row: Mapping[str, Any]) -> str:
-    labels = ((row.get("object") or {}).get("metadata") or {}).get("labels") or {}
-    return ",".join(f"{key}={value}" for key, value in sorted(labels.items())) or "<none>"
 
 
 def sort_key(find: Find, obj: Any) -> tuple[int, float, str]:
@@ -143,15 +143,15 @@ class PathType(click.ParamType["Find"]):
 Json = dict[str, Any]
 
 
-class _Shown(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Shown:
     """The options on what is shown, and how."""
 
     selector: str
     output: Output
     sort_by: Find | None
     show_labels: bool
-    namespaces: bool
-    several: bool
+    all_namespaces: bool
     no_headers: bool
 
 
@@ -175,19 +175,9 @@ class _Shown(msgspec.Struct, frozen=True, kw_only=True):
 @no_headers_option
 @click.option("-w", "--watch", is_flag=True, help="Keep running, and print every change as it happens.")
 @namespaced_server_options
+@gathered("shown", _Shown)
 @asynchronous
-async def command(
-    *,
-    server: ServerOptions,
-    words: tuple[str, ...],
-    all_namespaces: bool,
-    selector: str,
-    output: Output,
-    sort_by: Find | None,
-    show_labels: bool,
-    no_headers: bool,
-    watch: bool,
-) -> None:
+async def command(*, server: ServerOptions, words: tuple[str, ...], shown: _Shown, watch: bool) -> None:
     """List objects of a kind, or print one or several.
 
     KIND is a plural, a singular, a short name or a category: certificates, certificate, cert, cert-manager.
@@ -205,24 +195,15 @@ async def command(
       certwright get cert -o jsonpath='{range .items[*]}{.metadata.name}{"\\n"}{end}'
       certwright get cert -o custom-columns=NAME:.metadata.name,ISSUER:.spec.issuerRef.name
     """
-    if watch and sort_by is not None:
+    if watch and shown.sort_by is not None:
         raise click.UsageError("--sort-by sorts a list; leave out --watch")
-    if show_labels and not output.is_table:
+    if shown.show_labels and not shown.output.is_table:
         raise click.UsageError("--show-labels adds a column to a table; leave out -o, or use -o wide")
     async with session(server) as here:
-        targets = await resolve(here, words, all_namespaces=all_namespaces)
+        targets = await resolve(here, words, all_namespaces=shown.all_namespaces)
         if watch and (len(targets) > 1 or len(targets[0].names) > 1):
             raise click.UsageError("--watch follows one kind, or one object")
-        shown = _Shown(
-            selector=selector,
-            output=output,
-            sort_by=sort_by,
-            show_labels=show_labels,
-            namespaces=all_namespaces,
-            several=len(targets) > 1,
-            no_headers=no_headers,
-        )
-        getter: _Getter = _Tables(here, shown) if output.is_table else _Objects(here, shown)
+        getter: _Getter = _Tables(here, shown) if shown.output.is_table else _Objects(here, shown)
         await getter.show(targets)
         if watch:
             await getter.follow(targets[0])
@@ -369,9 +350,10 @@ class _Tables(_Getter):
         self._widths: list[int] = []
         self._revision = ""
         self._listed: list[list[str]] = []
+        self._several = False
 
     async def show(self, targets: list[Target]) -> None:
-        empty = True
+        empty, self._several = True, len(targets) > 1
         for target in targets:
             table_rows = [row for table in await self._tables(target) for row in table.get("rows") or []]
             if (find := self._sort_by) is not None:
@@ -384,7 +366,10 @@ class _Tables(_Getter):
             empty = False
             self._print(self._header(target), rows, headers=True)
         if empty and not self.missing:
-            _report_none(targets)
+            kinds = ", ".join(target.kind.plural for target in targets)
+            namespace = next((target.namespace for target in targets if target.namespace), "")
+            place = f" in namespace {namespace} (-A searches all)" if namespace else ""
+            echo(f"no {kinds}{place}", err=True)
 
     async def _tables(self, target: Target) -> list[Json]:
         if not target.names:
@@ -415,19 +400,19 @@ class _Tables(_Getter):
         return with_labels(table) if self._shown.show_labels else table
 
     def _header(self, target: Target) -> list[str]:
-        namespaces = self._shown.namespaces and target.kind.namespaced
+        namespaces = self._shown.all_namespaces and target.kind.namespaced
         return ServerTable({"columnDefinitions": self._columns}).header(
             wide=self._shown.output.form == "wide", namespaces=namespaces
         )
 
     def _rows(self, target: Target, table: Json) -> list[list[str]]:
         shown = ServerTable({**table, "columnDefinitions": self._columns})
-        prefix = reference(target.kind, "") if self._shown.several else ""
-        namespaces = self._shown.namespaces and target.kind.namespaced
+        prefix = reference(target.kind, "") if self._several else ""
+        namespaces = self._shown.all_namespaces and target.kind.namespaced
         return shown.rows(wide=self._shown.output.form == "wide", namespaces=namespaces, prefix=prefix)
 
     def _print(self, titles: list[str], rows: list[list[str]], *, headers: bool) -> None:
-        before = self._widths if not self._shown.several else ()
+        before = self._widths if not self._several else ()
         headers = headers and not self._shown.no_headers
         lines, self._widths = table(titles, rows, headers=headers, at_least=before)
         print_lines(lines)
@@ -473,10 +458,3 @@ def _has_dates(target: Target) -> bool:
 
 def _path(target: Target, name: str) -> str:
     return target.kind.path(quote(target.namespace, safe=""), quote(name, safe=""))
-
-
-def _report_none(targets: list[Target]) -> None:
-    kinds = ", ".join(target.kind.plural for target in targets)
-    namespace = next((target.namespace for target in targets if target.namespace), "")
-    place = f" in namespace {namespace} (-A searches all)" if namespace else ""
-    echo(f"no {kinds}{place}", err=True)

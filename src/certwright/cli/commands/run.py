@@ -6,13 +6,12 @@ import asyncio
 import logging
 import shutil
 import sys
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import click
-import msgspec
 
 from certwright import app
 from certwright.cli import daemon, lazy, server_flags
@@ -23,7 +22,7 @@ from certwright.cli.commands.serve import announce
 from certwright.cli.errors import AlreadyReported, Failed, report, report_error
 from certwright.cli.export_flags import DEFAULT_EXPORT, ExportFlags, export_options
 from certwright.cli.flags import DEFAULT_LISTEN, Grouped, flag_options, is_free
-from certwright.cli.format import echo, print_table
+from certwright.cli.format import echo, echo_lines, print_table
 from certwright.cli.options import read_manifests, timeout_option
 from certwright.cli.progress import ProgressDisplay, make_display
 from certwright.diagnosis import related
@@ -96,16 +95,9 @@ def command(
 
     settings = export.settings
     assert settings is not None  # It has a default.
-    options = RunOptions(
-        manifests=manifests,
-        server=server,
-        export=settings,
-        log=log,
-        once=once,
-        timeout_s=timeout_s,
-    )
+    runner = Runner(manifests, server, settings, log, once=once, timeout_s=timeout_s)
     try:
-        succeeded = lazy.app.run(Runner(options).run())
+        succeeded = lazy.app.run(runner.run())
     except app.ExportFailed as error:
         raise Failed(str(error)) from error
     daemon.leave(0 if succeeded else 1)
@@ -118,30 +110,29 @@ _log = logging.getLogger(__name__)
 _TOGETHER_S = 0.05
 
 
-class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """The options of the command line."""
-
-    manifests: Manifests
-    once: bool
-    timeout_s: float
-    export: app.ExportSettings
-    server: server_flags.ServerFlags
-    log: daemon.LogFlags
-
-
 class Runner:
-    """One run of `certwright run`."""
+    """One run of `certwright run`, with the options of the command line."""
 
-    def __init__(self, options: RunOptions, *, clock: Clock | None = None) -> None:
-        self._options = options
-        self._clock = clock or SystemClock()
-        self._is_json = options.log.log_format == "json"
+    def __init__(
+        self,
+        manifests: Manifests,
+        server: server_flags.ServerFlags,
+        export: app.ExportSettings,
+        log: daemon.LogFlags,
+        *,
+        once: bool,
+        timeout_s: float,
+    ) -> None:
+        self._manifests, self._server_flags, self._export, self._log = manifests, server, export, log
+        self._once, self._timeout_s = once, timeout_s
+        self._clock = SystemClock()
+        self._is_json = log.log_format == "json"
         self._terminal = sys.stdout.isatty() and not self._is_json
 
     async def run(self) -> bool:
         """Run to the end; returns whether all succeeded. Raises `Failed`."""
         stop = daemon.Stop()
-        exports = app.Exports(self._options.export, self._clock)
+        exports = app.Exports(self._export, self._clock)
         async with (
             exports.opened(),
             self._server(stop) as server,
@@ -155,7 +146,7 @@ class Runner:
                 return True
             await exports.write_now(keys)
             self._show_result(server, overview, keys)
-            if self._options.once:
+            if self._once:
                 return await exports.wait_command() and all_ready and not failures
             server.watch_over(self._keep(overview, exports), name="reports")
             await stop.wait(server)
@@ -163,7 +154,15 @@ class Runner:
 
     @asynccontextmanager
     async def _server(self, stop: daemon.Stop) -> AsyncIterator[app.RunningServer]:
-        server = await self._start()
+        flags = self._server_flags
+        host, port = flags.listen or DEFAULT_LISTEN
+        if flags.listen is None and not is_free(host, port):
+            report(f"port {port} is in use; using a free one instead (--listen chooses)", err=True)
+            port = 0
+        try:
+            server = await app.start_server(flags.at(host, port))
+        except app.StartError as error:
+            raise Failed(str(error)) from error
 
         async def reload() -> str:
             try:
@@ -174,19 +173,8 @@ class Runner:
 
         stop.reload = reload
         async with stop.ending(server, _log):
-            announce(server, self._options.log)
+            announce(server, self._log)
             yield server
-
-    async def _start(self) -> app.RunningServer:
-        server = self._options.server
-        host, port = server.listen or DEFAULT_LISTEN
-        if server.listen is None and not is_free(host, port):
-            report(f"port {port} is in use; using a free one instead (--listen chooses)", err=True)
-            port = 0
-        try:
-            return await app.start_server(server.at(host, port))
-        except app.StartError as error:
-            raise Failed(str(error)) from error
 
     @asynccontextmanager
     async def _overview(self, server: app.RunningServer, exports: app.Exports) -> AsyncIterator[Overview]:
@@ -199,21 +187,21 @@ class Runner:
 
     async def _apply(self, client: Client, overview: Overview) -> tuple[list[ObjectKey], int]:
         applier = Applier(client, default_namespace="default", make_namespaces=True)
-        applied, failures = await apply_all(applier, self._options.manifests)
+        applied, failures = await apply_all(applier, self._manifests)
         certificates = []
         for outcome in applied:
             if (outcome.kind.group, outcome.kind.kind) == (OUR_GROUP, "Certificate"):
                 certificates.append(ObjectKey(outcome.namespace, outcome.name))
                 overview.expect(certificates[-1], outcome.revision)
         if applied and not certificates:
-            report(f"there is no Certificate in {', '.join(self._options.manifests.names)}")
+            report(f"there is no Certificate in {', '.join(self._manifests.names)}")
         return certificates, failures
 
     async def _until_ready(self, overview: Overview, keys: list[ObjectKey], stop: daemon.Stop) -> bool:
         """Show the progress; returns whether all certificates became ready before the timeout or a signal."""
         display = make_display(terminal=self._terminal)
         try:
-            async with asyncio.timeout(self._options.timeout_s):
+            async with asyncio.timeout(self._timeout_s):
                 return await stop.unless_stopped(self._follow(overview, keys, display)) is not None
         except TimeoutError:
             return False
@@ -257,15 +245,13 @@ class Runner:
         rows = [row for key in keys if (row := overview.row(key)) is not None]
         if rows and not self._is_json:
             echo()
-            print_rows(rows)
+            print_table(_TITLES, rows)
         for key in keys:
             story = overview.story(key)
             if not story.ready:
                 report_error(f"certificate {key}: {story}")
-        if self._is_json:
-            return
-        for line in self._next_steps(server, overview, keys):
-            echo(line)
+        if not self._is_json:
+            echo_lines(self._next_steps(server, overview, keys))
 
     def _next_steps(self, server: app.RunningServer, overview: Overview, keys: list[ObjectKey]) -> list[str]:
         """Useful next commands. After --once there is no running server for them."""
@@ -274,7 +260,7 @@ class Runner:
             (key for key in exported if overview.has_dns_names(key)), exported[-1] if exported else None
         )
         look = [f"openssl x509 -in {overview.folder(key)}/tls.crt -noout -text"] if key else []
-        if self._options.once:
+        if self._once:
             return ["", "Next:", *(f"  {command}" for command in look)] if look else []
         program = "kubectl" if shutil.which("kubectl") else _called_as()
         steps = [f"export KUBECONFIG={server.kubeconfig.resolve()}", f"{program} get certificates -A", *look]
@@ -292,26 +278,7 @@ def _called_as() -> str:
     return str(started) if started.name == "certwright" else f"{sys.executable} -m certwright"
 
 
-class Row(msgspec.Struct, frozen=True):
-    """One row of the final table."""
-
-    key: ObjectKey
-    ready: bool
-    issuer: str
-    not_after: str
-    renews_at: str
-    files: str
-
-
 _TITLES = ("NAME", "READY", "ISSUER", "NOT AFTER (UTC)", "RENEWS AT (UTC)", "FILES")
-
-
-def print_rows(rows: Sequence[Row]) -> None:
-    """Print the final table."""
-    print_table(
-        _TITLES,
-        [(str(r.key), "yes" if r.ready else "NO", r.issuer, r.not_after, r.renews_at, r.files) for r in rows],
-    )
 
 
 Json = dict[str, Any]
@@ -393,8 +360,10 @@ class Overview:
         if objects is None or revision_of(objects.certificate) < self._applied.get(key, 0):
             return Diagnosis("does not exist" if objects is None else "just changed")
         story = diagnose(objects, self._clock.now())
-        is_old = story.ready and not _seen(objects)
-        return Diagnosis("the change has not been processed yet") if is_old else story
+        # The generation of the certificate that the Ready condition is of.
+        seen = condition(objects.certificate, "Ready").get("observedGeneration")
+        is_old = seen is not None and seen < objects.certificate["metadata"].get("generation", 0)
+        return Diagnosis("the change has not been processed yet") if story.ready and is_old else story
 
     def outcome(self, key: ObjectKey) -> str:
         """The diagnosis with absolute times, so that it changes only when something happened."""
@@ -418,30 +387,21 @@ class Overview:
         objects = self.mirror.related_objects(key)
         return objects is not None and bool((objects.certificate.get("spec") or {}).get("dnsNames"))
 
-    def row(self, key: ObjectKey) -> Row | None:
+    def row(self, key: ObjectKey) -> tuple[str, ...] | None:
         """Its row of the final table; None if the certificate was deleted."""
         objects = self.mirror.related_objects(key)
         if objects is None:
             return None
         status = objects.certificate.get("status") or {}
-        return Row(
-            key=key,
-            ready=self.story(key).ready,
-            issuer=issuer_words(objects.certificate),
-            not_after=_minute(status.get("notAfter")),
-            renews_at=_minute(status.get("renewalTime")),
-            files=self._files(key),
-        )
-
-    def _files(self, key: ObjectKey) -> str:
         folder = self.folder(key)
-        return f"{folder}/{{{','.join(self._exports.names(key))}}}" if folder else ""
-
-
-def _seen(objects: RelatedObjects) -> bool:
-    """Whether the Ready condition is of the current generation of the certificate."""
-    seen = condition(objects.certificate, "Ready").get("observedGeneration")
-    return seen is None or seen >= objects.certificate["metadata"].get("generation", 0)
+        return (
+            str(key),
+            "yes" if self.story(key).ready else "NO",
+            issuer_words(objects.certificate),
+            _minute(status.get("notAfter")),
+            _minute(status.get("renewalTime")),
+            f"{folder}/{{{','.join(self._exports.names(key))}}}" if folder else "",
+        )
 
 
 def _minute(value: object) -> str:
