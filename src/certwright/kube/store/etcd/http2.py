@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+import struct
 from abc import abstractmethod
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
@@ -31,6 +32,7 @@ _ACK = END_STREAM = 0x1
 END_HEADERS = 0x4
 _PADDED = 0x8
 _HEADER_TABLE_SIZE, _ENABLE_PUSH, _MAX_STREAMS, _INITIAL_WINDOW_SIZE = 1, 2, 3, 4
+_SETTING = struct.Struct(">HI")
 _FRAME_HEAD, _MESSAGE_HEAD = 9, 5
 _PING_DATA = b"certwrgt"
 _WINDOW = 64 << 20
@@ -187,14 +189,8 @@ class _Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Send the preface."""
         self.transport = cast("asyncio.Transport", transport)  # uvloop's is none by name
-        settings = b"".join(
-            number.to_bytes(2) + value.to_bytes(4)
-            for number, value in (
-                (_HEADER_TABLE_SIZE, 0),
-                (_ENABLE_PUSH, 0),
-                (_INITIAL_WINDOW_SIZE, _LARGEST_WINDOW),
-            )
-        )
+        wanted = (_HEADER_TABLE_SIZE, 0), (_ENABLE_PUSH, 0), (_INITIAL_WINDOW_SIZE, _LARGEST_WINDOW)
+        settings = b"".join(_SETTING.pack(*setting) for setting in wanted)
         window = (_WINDOW - DEFAULT_WINDOW).to_bytes(4)
         self.send(_PREFACE, frame(_SETTINGS, 0, 0, settings), frame(WINDOW_UPDATE, 0, 0, window))
         self._call_later(_PING_EVERY_S, self._ping)
@@ -235,10 +231,15 @@ class _Connection(asyncio.Protocol):
             if kind == DATA:
                 if flags & _PADDED:
                     raise StreamBroken("padded data, which no gRPC server sends")
-                self._acknowledge(len(payload))
+                self._unacknowledged += len(payload)
+                if self._unacknowledged > _WINDOW // 2:
+                    self.send(frame(WINDOW_UPDATE, 0, 0, self._unacknowledged.to_bytes(4)))
+                    self._unacknowledged = 0
             self.handle_stream(kind, flags, stream, payload)
         elif kind == _SETTINGS and not flags & _ACK:
-            self._apply_settings(payload)
+            settings = dict(_SETTING.iter_unpack(payload[: len(payload) // _SETTING.size * _SETTING.size]))
+            self.stream_window = settings.get(_INITIAL_WINDOW_SIZE, self.stream_window)
+            self.max_streams = settings.get(_MAX_STREAMS, self.max_streams)
             self.send(frame(_SETTINGS, _ACK, 0, b""))
         elif kind == _PING and not flags & _ACK:
             self.send(frame(_PING, _ACK, 0, payload))
@@ -246,20 +247,6 @@ class _Connection(asyncio.Protocol):
             raise StreamBroken("the server closes the connection")
         elif kind == WINDOW_UPDATE:
             self.send_window += int.from_bytes(payload)
-
-    def _apply_settings(self, payload: bytes) -> None:
-        for at in range(0, len(payload) - 5, 6):
-            number, value = int.from_bytes(payload[at : at + 2]), int.from_bytes(payload[at + 2 : at + 6])
-            if number == _INITIAL_WINDOW_SIZE:
-                self.stream_window = value
-            elif number == _MAX_STREAMS:
-                self.max_streams = value
-
-    def _acknowledge(self, size: int) -> None:
-        self._unacknowledged += size
-        if self._unacknowledged > _WINDOW // 2:
-            self.send(frame(WINDOW_UPDATE, 0, 0, self._unacknowledged.to_bytes(4)))
-            self._unacknowledged = 0
 
     # --- a peer that is silent ----------------------------------------------------------------------------
 
@@ -351,15 +338,13 @@ class UnaryConnection(_Connection):
             elif min(len(waiting[0].request), _WHOLE_BYTES) > self.send_window:
                 return
             else:
-                self._send_next(waiting.popleft())
-
-    def _send_next(self, exchange: _Exchange) -> None:
-        stream = exchange.stream = self._next_stream
-        self._next_stream += 2
-        self._open[stream] = exchange
-        self._write(frame(HEADERS, END_HEADERS, stream, exchange.block))
-        if not self._send_part(exchange):
-            self._partly_sent.append(exchange)
+                exchange = waiting.popleft()
+                stream = exchange.stream = self._next_stream
+                self._next_stream += 2
+                self._open[stream] = exchange
+                self._write(frame(HEADERS, END_HEADERS, stream, exchange.block))
+                if not self._send_part(exchange):
+                    self._partly_sent.append(exchange)
 
     def _send_part(self, exchange: _Exchange) -> bool:
         """Send as much of a request as the peer accepts; returns whether nothing is left to send."""
