@@ -87,10 +87,10 @@ async def test_create_goes_to_the_collection_of_the_namespace(peer: Peer) -> Non
     assert (body["apiVersion"], body["kind"], body["data"]) == ("v1", "ConfigMap", {"k": "v"})
 
 
-async def test_update_puts_the_subresource(peer: Peer) -> None:
+async def test_update_puts_the_object(peer: Peer) -> None:
     peer.answer(200, {"metadata": {"name": "x"}})
-    await peer.client().update(NAMESPACES, Namespace(metadata=ObjectMeta(name="x")), subresource="status")
-    assert peer.targets == ["PUT /api/v1/namespaces/x/status"]
+    await peer.client().update(NAMESPACES, Namespace(metadata=ObjectMeta(name="x")))
+    assert peer.targets == ["PUT /api/v1/namespaces/x"]
 
 
 async def test_patch_says_of_which_kind_it_is(peer: Peer) -> None:
@@ -108,11 +108,11 @@ async def test_patch_says_of_which_kind_it_is(peer: Peer) -> None:
 
 async def test_delete_carries_its_preconditions(peer: Peer) -> None:
     peer.answer(200, {})
-    await peer.client().delete(CONFIG_MAPS, "a", "n", uid="u", resource_version="7", propagation="Foreground")
+    await peer.client().delete(CONFIG_MAPS, "a", "n", uid="u", propagation="Foreground")
     assert msgspec.json.decode(peer.requests[0].body) == {
         "kind": "DeleteOptions",
         "apiVersion": "v1",
-        "preconditions": {"uid": "u", "resourceVersion": "7"},
+        "preconditions": {"uid": "u"},
         "propagationPolicy": "Foreground",
     }
 

@@ -173,19 +173,10 @@ class Client:
         response = await self._send("POST", target, self._body_headers[JSON], codec.encode(kind, obj))
         return await _object(kind, response)
 
-    async def update(
-        self,
-        kind: Kind[T],
-        obj: T,
-        *,
-        subresource: str = "",
-        dry_run: bool = False,
-        strict: bool = False,
-    ) -> T:
-        """Replace the object, or with `subresource="status"` its status. Raises `Conflict` if the stored
-        object has another resourceVersion than `obj`."""
-        path = object_path(kind, _namespace(obj), _name(obj), subresource)
-        target = for_write(path, dry_run=dry_run, strict=strict)
+    async def update(self, kind: Kind[T], obj: T) -> T:
+        """Replace the object. Raises `Conflict` if the stored object has another resourceVersion than
+        `obj`."""
+        target = object_path(kind, _namespace(obj), _name(obj))
         response = await self._send("PUT", target, self._body_headers[JSON], codec.encode(kind, obj))
         return await _object(kind, response)
 
@@ -223,31 +214,23 @@ class Client:
         return await _object(kind, response)
 
     async def delete(
-        self,
-        kind: AnyKind,
-        name: str,
-        namespace: str = "",
-        *,
-        uid: str = "",
-        resource_version: str = "",
-        propagation: str = "",
-        dry_run: bool = False,
+        self, kind: AnyKind, name: str, namespace: str = "", *, uid: str = "", propagation: str = ""
     ) -> bool:
         """Delete the object, and return whether it is gone (it may have finalizers).
 
-        `uid` and `resource_version` are preconditions (`Conflict` when they do not match). `propagation` is
-        `Foreground`, `Background` or `Orphan`; empty: the kind's default.
+        `uid` is a precondition (`Conflict` when it does not match). `propagation` is `Foreground`,
+        `Background` or `Orphan`; empty: the kind's default.
         """
         options: dict[str, Any] = {}
-        if preconditions := without_empty({"uid": uid, "resourceVersion": resource_version}):
-            options["preconditions"] = preconditions
+        if uid:
+            options["preconditions"] = {"uid": uid}
         if propagation:
             options["propagationPolicy"] = propagation
         headers, body = self._headers, b""
         if options:
             options |= {"kind": "DeleteOptions", "apiVersion": "v1"}
             headers, body = self._body_headers[JSON], msgspec.json.encode(options)
-        target = for_write(object_path(kind, namespace, name), dry_run=dry_run)
+        target = object_path(kind, namespace, name)
         # The server returns a Status once the object is gone, and the object while it is being deleted.
         answer = await whole_body(await self._send("DELETE", target, headers, body))
         decoded = decoded_or_none(json_decoder(_Kind), answer)
@@ -434,18 +417,12 @@ def _join(kind: AnyKind, namespace: str, name: str = "", subresource: str = "") 
 
 def with_query(path: str, query: Mapping[str, str]) -> str:
     """The path with the parameters that are not empty."""
-    given = without_empty(query) if query else query
+    given = {name: value for name, value in query.items() if value}
     return f"{path}?{urlencode(given)}" if given else path
 
 
-def without_empty(values: Mapping[str, str]) -> dict[str, str]:
-    """The values that are not empty."""
-    return {name: value for name, value in values.items() if value}
-
-
-def for_write(path: str, *, dry_run: bool, strict: bool = False) -> str:
+def for_write(path: str, *, dry_run: bool, strict: bool) -> str:
     """The path of a write, with its options."""
-    if not (dry_run or strict):
-        return path
-    query = {"dryRun": "All" if dry_run else "", "fieldValidation": "Strict" if strict else ""}
-    return with_query(path, query)
+    return with_query(
+        path, {"dryRun": "All" if dry_run else "", "fieldValidation": "Strict" if strict else ""}
+    )
