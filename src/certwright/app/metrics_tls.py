@@ -182,7 +182,7 @@ class SecretCa:
         """See `Source`."""
         ca = await self._current(now)
         facts = self._facts
-        # One that begins later was issued by a clock that was ahead.
+        # A certificate that begins in the future was issued by a clock that was ahead.
         if self._signer != ca.facts.pem or facts is None or not facts.not_before <= now < renew_at(facts):
             self._leaf, self._facts = _leaf(ca, self._settings, now)
             self._signer = ca.facts.pem

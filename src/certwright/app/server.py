@@ -306,7 +306,7 @@ async def _wait_at_work(controllers: RunningControllers, options: ServeOptions, 
                     f"{_PATIENCE_S:.0f} s; the log lines above say why"
                 ) from None
         return
-    # With several servers on one store, most of them wait for another one.
+    # Of several servers on one store, most wait for the Lease of another.
     _log.log(
         logging.WARNING if is_alone else logging.INFO,
         "this server's controllers wait: %s holds the lease %s/%s; they start when it is released or expires",

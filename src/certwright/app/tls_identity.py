@@ -44,8 +44,8 @@ CA_LIFE = timedelta(days=3650)
 SERVING_LIFE = timedelta(days=365)
 # A client whose clock is slightly slow must not reject a new certificate.
 _BACKDATED = timedelta(hours=1)
-# A clock that shows an earlier time is wrong, as is one that is a little behind the CA's beginning: without a
-# battery it may start anywhere. A CA that begins later was made by a clock that was ahead.
+# A clock before this time is wrong, and so is a clock slightly before the CA's beginning: without a battery
+# it may start anywhere. A CA that begins in the future was made by a clock that was ahead.
 _WRITTEN = datetime(2026, 1, 1, tzinfo=UTC)
 _MAY_BE_BEHIND = timedelta(days=30)
 _HOST_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,60}[A-Za-z0-9])?")

@@ -38,7 +38,7 @@ _ISSUERS_FAULT: Final = frozenset({Cause.UNAVAILABLE, Cause.RATE_LIMITED, Cause.
 _FIRST_PROBE: Final = timedelta(seconds=1)
 _PROBE_FACTOR: Final = 1.5
 _LONGEST_PROBE: Final = timedelta(minutes=2)
-# Probes that follow sooner are not recorded one by one.
+# Probes at shorter intervals are not recorded one by one.
 _WORTH_RECORDING: Final = timedelta(seconds=15)
 
 # Pauses before the first trials; later ones are at least an hour's part and at most 20 minutes apart.

@@ -425,7 +425,7 @@ class IssuerGate:
         now = self._now()
         at = breaker.trial_at(now)
         if at is not None and at <= now:
-            # One of those that were called makes the trial; if none does, others are called.
+            # One of the notified applicants makes the trial; if none does, others are notified.
             at = now + TRIAL_LASTS if breaker.waiting else None
         return Result(wake_at=at)
 

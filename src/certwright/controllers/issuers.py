@@ -166,7 +166,7 @@ class IssuerReconciler(Generic[T]):
         except NotFound:
             return Result()
         if checked.is_answered:
-            # Only now that it is written that the issuer is ready, because that admits what is released.
+            # After the write of Ready, because the released requests require it.
             self._answered(key)
         due = [self._toolbox.now() + checked.retry_after] if checked.retry_after else []
         if key in self._silent_until:

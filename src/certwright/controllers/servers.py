@@ -74,7 +74,7 @@ class Servers:
             client = HttpsClient(tls, user_agent=self._user_agent, trust_fix=trust_fix, rules=rules)
             self._clients[key] = client
             if len(self._clients) > _MOST_CLIENTS:
-                # A session that still has it connects again with its next request.
+                # A session with the evicted client connects again with its next request.
                 _, unused = self._clients.popitem(last=False)
                 self._closing.start(unused.close(), name="closing of an HTTPS client")
         self._clients.move_to_end(key)

@@ -515,7 +515,7 @@ class Wiring:
         if not delivers:
             return
         if self.mine is not None or self.delivery_lifecycle is None:
-            # The one process that checks all Deliveries need not tell itself its roots.
+            # A process that checks all Deliveries itself need not announce its roots.
             self.announcement = Announcement(client, self.clock, options, self.deliveries, central)
         run_hook = Hooks(options, self.clock).run
         reconciler = DeliveryReconciler(self.deliveries, self.caches, self.toolbox, options, run_hook)

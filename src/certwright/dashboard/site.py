@@ -178,8 +178,9 @@ class Site:
             response.headers["www-authenticate"] = "Bearer"
             return response
         if _is_first_arrival(request):
-            # A browser that comes from another site leaves the cookie out, with SameSite=Strict, and sends it
-            # when a page of this site leads on. The address is relative: it never leads to another site.
+            # After a link on another site, the browser leaves out the cookie (SameSite=Strict); it sends the
+            # cookie when a page of this site leads on. The address is relative: it never leads to another
+            # site.
             address = f"./{path.rpartition('/')[2]}" + (f"?{query}" if query else "")
             page = environment().get_template("arrival.html").render(address=_quoted(address))
             return Response(200, {"content-type": _HTML}, page.encode())

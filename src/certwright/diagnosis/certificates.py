@@ -318,7 +318,7 @@ def _issuing(objects: RelatedObjects) -> Diagnosis:
 
 def _issuer_trouble(objects: RelatedObjects) -> Diagnosis | None:
     ref = issuer_ref(objects.certificate)
-    # One that cannot be read is no trouble: the request reports what it waits for.
+    # An unreadable issuer is no trouble: the request reports its wait.
     if "issuer" in objects.hidden or (ref["group"] != OUR_GROUP and not (is_set(ref) and objects.issuer)):
         return None
     if objects.issuer is None:

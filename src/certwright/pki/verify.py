@@ -227,7 +227,7 @@ def _path(
     while not (path[-1].is_self_issued and is_signed_by(path[-1].facts, path[-1].facts)):
         child = path[-1]
         candidates = [link for link in links.values() if _is_named_by(link, child)]
-        # Of certificates of one CA, one that is valid now.
+        # Of several certificates of one CA, the valid one first.
         candidates.sort(key=lambda link: not link.facts.not_before <= now <= link.facts.not_after)
         parent = None
         for candidate in candidates[:left]:

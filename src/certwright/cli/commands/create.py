@@ -146,7 +146,7 @@ def new_ca(requested: NewCa) -> list[Json]:
                 "commonName": requested.common_name or requested.name,
                 "secretName": secret,
                 "duration": requested.duration,
-                # Clients that have installed the CA verify what it signs after its renewal, too.
+                # Renewals keep the key, so clients that have installed the CA verify its later certificates.
                 "privateKey": {"algorithm": "ECDSA", "size": 256, "rotationPolicy": "Never"},
                 "issuerRef": {"group": OUR_GROUP, "kind": kind, "name": root},
             },

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     # The solvers are loaded with the first Challenge.
     from certwright.acme.protocol.orders import Authorization
 
-# A live name answers immediately. A dead one must not keep later ones waiting: the first self-check is short,
-# later ones (which queue behind every first one) take the time that they need.
+# A live name answers immediately, and a dead name must not delay it: the first self-check is short; later
+# self-checks (which queue behind every first one) take the time that they need.
 _FIRST_CHECK_TIMEOUT_S = 1.5
 
 _log = logging.getLogger(__name__)

@@ -428,7 +428,7 @@ class AccountLimits:
 
     def ended(self, server: str, *, is_made: bool) -> None:
         """See `AccountLimit`."""
-        # Which of several attempts at one server it was makes no difference.
+        # Attempts at one server are interchangeable.
         shared, uid = self._attempts[server].pop()
         now = self._now()
         shared.change(lambda ledger: ledger.account_ended(uid, now, is_made=is_made))

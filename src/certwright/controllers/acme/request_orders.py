@@ -79,8 +79,8 @@ class RequestOrders:
         free."""
         meta, orders = request.metadata, self._caches.orders
         account = self._account_of(request)
-        # The Order of this very request: one with a name of ours; or one with another name, which
-        # cert-manager has begun, and which is continued.
+        # The Order of this request: an Order with one of our names, or an Order of cert-manager with another
+        # name, which is continued.
         first = order_name(meta.name, spec)
         for order in self._caches.orders_of(meta):
             ours, name = order_name(meta.name, order.spec), order.metadata.name

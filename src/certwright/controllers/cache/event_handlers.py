@@ -162,7 +162,7 @@ def enqueue_with_issuer(caches: Caches, add: Add, those_of: Callable[[str], Sequ
 
     def issuer_changed(kind: str, old: Object | None, new: Object | None) -> None:
         if _differ_by_breaker(old, new):
-            # Those that wait for the breaker are notified by it.
+            # The breaker itself notifies Certificates that wait for it.
             return
         key = key_of(old, new)
         for request in those_of(issuer_value(kind, key.namespace, key.name)):

@@ -279,7 +279,7 @@ class Secrets:
         if live_get is None or live_get.known != known:
             return await self._get_live(key, known)
         await asyncio.wait((live_get.answer,))
-        # The cancellation of the task that read it is no answer for others.
+        # A cancelled read is no answer for other callers.
         return await self._get_shared(key, known) if live_get.answer.cancelled() else live_get.answer.result()
 
     async def _get_live(self, key: ObjectKey, known: _Known) -> Secret | None:

@@ -210,9 +210,9 @@ class Effects:
     async def new_key(self, plan: keys.KeyPlan, certificate: Certificate) -> bytes:
         """A new private key for the Certificate as PEM (PKCS#8)."""
         if plan.algorithm is keys.KeyAlgorithm.RSA:
-            # Tens of milliseconds to seconds: not on the event loop. The others take less than one.
-            # Flows of their own: an issuance that has its key does not wait until all others have theirs, and
-            # the first key of a Certificate not for those of renewals.
+            # RSA takes tens of milliseconds to seconds, so it runs off the event loop; other keys take less
+            # than one. Keys have flows of their own: an issuance with a key does not wait for others' keys,
+            # and the first key of a Certificate does not wait for keys of renewals.
             is_first = certificate.status.not_after is None
             flow = (certificate.metadata.namespace, "first key" if is_first else "key")
             key = await self._executor.run(lambda: keys.generate(plan), flow)

@@ -67,13 +67,13 @@ def _span(snapshot: Snapshot, facts: CertificateFacts, seed: str) -> _Span:
     end = chain.end_of(data.get(names.TLS_CERT_KEY, b""), data.get(names.CA_CERT_KEY, b""))
     if end is None or end >= facts.not_after or not snapshot.authority:
         return regular
-    # It outlives its CA, and is worthless from the end of that on.
+    # The certificate outlives its CA, and is worthless afterwards.
     ca = snapshot.authority[0]
     if _signed(ca, snapshot):
-        # A renewal gives one that ends with this CA. So it is treated as if it ended then itself.
+        # A renewal gives a certificate that ends with this CA, so this certificate is treated as if it did.
         return min(regular, _regular(facts, end, snapshot.certificate.spec))
-    # In the first two thirds of the time from `begin`, when there was a new CA, until the old one ends; each
-    # certificate at another time. One that is renewed in that time anyhow is left alone.
+    # In the first two thirds of the time from `begin`, when the new CA existed, to the end of the old CA;
+    # each certificate at another time. A certificate that is renewed in that time anyway is left alone.
     begin = max(facts.not_before + _SHORTEST_LIFE, ca.not_before)
     by = max((end - begin) * 2 / 3, timedelta(0))
     if regular.begin + regular.by <= begin + by:

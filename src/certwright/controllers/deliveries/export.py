@@ -461,7 +461,7 @@ class Exports:
             return
         owner = secret.metadata.annotations.get(CERTIFICATE_NAME, key.name)
         if owner != key.name or not secret.data.get("tls.crt"):
-            # It has no certificate, or that of another Certificate that names the same Secret.
+            # The Secret has no certificate, or another Certificate's with the same Secret.
             self._failing.pop(key, None)
             return
         self._exporter.lock()

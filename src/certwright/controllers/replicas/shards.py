@@ -244,7 +244,7 @@ class ShardedReplica(Member):
 
     async def _acquire(self) -> None:
         free = [seat for seat in self._seats if not seat.is_held and seat.free_for_s is not None]
-        # So that replicas that start together do not all try the same one.
+        # Shuffled, so that replicas that start together try different shards.
         free.sort(key=lambda _: self._jitter())
         # One replica's share, counting the replicas that are visible.
         alive = {seat.holder for seat in self._seats if seat.free_for_s is None and not seat.is_held}

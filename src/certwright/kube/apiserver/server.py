@@ -371,7 +371,7 @@ class ApiServer:
             response = await run(self._backend, call)
         except ApiError as error:
             if name and verb in _CHANGES:
-                # A client that is refused because of another write reads that next, and must find it.
+                # A refused client reads the other write next, and must find it.
                 await self._backend.store.settled(call.key)
             return await convert_failure(request, responses.failure(error, call.warnings))
         if form.shape is not Shape.WHOLE and (refusal := await dispatch.unfit(call, response)):

@@ -86,8 +86,8 @@ async def _open(
             server_hostname=name if server.secure else None,
         )
     except BaseException:
-        # If the handshake completes while this is cancelled, uvloop does not notify its TLS layer that the
-        # socket is closed, which reports its next write to it as a fatal error (`kit/event_loop.py`).
+        # If the handshake completes during a cancellation, uvloop does not notify its TLS layer of the closed
+        # socket, and the layer reports its next write as a fatal error (`kit/event_loop.py`).
         connection.abort()
         sock.close()
         raise

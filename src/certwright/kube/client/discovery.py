@@ -178,7 +178,7 @@ async def kind_for(client: Client, api_version: str, kind: str) -> DictKind:
             version.group_version for group in await _groups(client) for version in group.versions or ()
         ]
         group = api_version.partition("/")[0]
-        # A group below another one is of another program, as trust.cert-manager.io is.
+        # A group below another group belongs to another program, as trust.cert-manager.io does.
         others = [version for version in versions if not group.endswith(f".{version.partition('/')[0]}")]
         hint = _hint(api_version, ("v1", *others))
         hint = f", nor anything else of that version{hint}" if hint else ""

@@ -28,8 +28,8 @@ from certwright.kube.util.http_messages import HEARTBEAT, Response
 CONNECT_S = 10
 REQUEST_S = 30
 
-# The client requests watches that end after eight minutes, with a bookmark every minute. One that is silent
-# for longer than that is dead, even if a proxy keeps its connection open.
+# The client requests watches that end after eight minutes, with a bookmark every minute. A watch that is
+# silent for longer is dead, even if a proxy keeps its connection open.
 _WATCH_SILENCE_S = 600
 
 # The interval of the empty lines that are requested in watches (`http_messages.HEARTBEAT`). If two are

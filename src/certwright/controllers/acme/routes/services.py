@@ -114,7 +114,7 @@ class SolverServices:
     async def _delete(self, key: ServiceKey) -> None:
         self._written.pop(key, None)
         try:
-            # Its EndpointSlices go with it: it owns them.
+            # The Service owns its EndpointSlices, which are deleted with it.
             await self._client.delete(objects.SERVICES, key.name, key.namespace)
         except NotFound:
             pass

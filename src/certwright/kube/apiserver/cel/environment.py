@@ -305,7 +305,7 @@ def _environment(names: tuple[str, ...]) -> Any:
 
 
 def _carried(value: Carried) -> Any:
-    # An environment does not accept messages of another one; it accepts their text.
+    # An environment accepts another environment's messages only as text.
     pool = new_pool()
     made: Any = message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{PACKAGE}.{_VALUE}"))
     return made(type=value.kind, raw=value.raw)

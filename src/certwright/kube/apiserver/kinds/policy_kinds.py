@@ -127,7 +127,7 @@ def _variable_errors(variables: Sequence[Json], *, has_params: bool) -> list[Fie
         elif name in seen:
             errors.append(duplicate(f"{path}.name", name))
         text, at = variable.get("expression") or "", f"{path}.expression"
-        # It may use those before it.
+        # A variable may use earlier variables.
         errors += expressions.check(text, at, expressions.VARIABLE, has_params=has_params, variables=seen)
         seen.add(name)
     return errors

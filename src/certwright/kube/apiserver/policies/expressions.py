@@ -185,7 +185,7 @@ class Evaluation:
     def _prepare(self, name: str) -> None:
         if name not in self._expressions or name in self._values or name in self._failures:
             return
-        # Before those that it uses, so that two which use each other end.
+        # Recorded before its variables are compiled, so that a cycle of variables ends.
         self._failures[name] = "it uses itself"
         try:
             self._values[name] = environment.reusable(self._run(self._expressions[name]))

@@ -113,8 +113,8 @@ async def refilling(access: Access, prefix: str, seal: Seal, *, force: bool) -> 
             raise Unavailable(
                 f"etcd at {access} holds a store below {prefix}; --force replaces it, once no server uses it"
             )
-        # In one transaction, because a prefix that is empty, without the mark, is a new store to a server.
-        # Its id stays, because it is the same store to the marks of all its servers, and so does its owner.
+        # In one transaction, because to a server an empty prefix without a mark is a new store. The store's
+        # id and owner stay, because the marks of all its servers contain them.
         kept = sorted((layout.format, layout.store, owner_key(layout)))
         begins = [layout.root.begin, *(key + b"\0" for key in kept)]
         writes = [delete_op(*span) for span in zip(begins, [*kept, layout.root.end], strict=True)]

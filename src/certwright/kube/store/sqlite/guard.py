@@ -57,8 +57,9 @@ class OpenFiles:
         if size < known:
             return f"{self._path} was cut short while it was in use"
         self._size = max(size, self._size)
-        # The log may be truncated when SQLite restarts it; then its index says that it is empty. A commit may
-        # have restarted it since the index was read, so both must hold before and after.
+        # SQLite may truncate the log when it restarts the log; the log's index then says that the log is
+        # empty. A commit may restart the log between the two reads, so both conditions must hold before and
+        # after.
         needed = _WAL_HEADER_BYTES + frames * (_FRAME_HEADER_BYTES + PAGE_SIZE)
         if frames and log < needed and self._frames() >= frames:
             return f"{self._wal} was cut short while it was in use"
