@@ -44,9 +44,9 @@ class Elsewhere:
         """What is there, as of some minutes ago at most."""
         async with self._lock:
             if self._found is None or now - self._found.at >= _AGAIN_S:
-                files, hosts = await asyncio.gather(
+                (records, problems), hosts = await asyncio.gather(
                     asyncio.to_thread(inventory.read_files, self._files),
                     inventory.scan_hosts(self._hosts, timeout_s=_TIMEOUT_S),
                 )
-                self._found = Found(now, hosts, files.records, files.problems)
+                self._found = Found(now, hosts, records, problems)
             return self._found
