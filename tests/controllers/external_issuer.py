@@ -43,7 +43,7 @@ async def admin_creates(world: World, path: str, **body: Any) -> None:
 
 
 async def serve_external_kind(world: World) -> None:
-    """ExternalIssuer else's kind of issuer."""
+    """Serve a kind of issuer that is not ours."""
     schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
     spec = {
         "group": "example.com",
@@ -85,10 +85,7 @@ async def external(world: World) -> None:
 
 async def ask_a_thing(world: World) -> None:
     """A Certificate `web` that such an issuer is to sign."""
-    made = make_certificate(
-        "web", "x", issuer_ref=IssuerReference(name="x", kind="Thing", group="example.com")
-    )
-    await world.add(CERTIFICATES, made)
+    await world.add(CERTIFICATES, make_certificate("web", "x", issuer_ref=ISSUER))
 
 
 ISSUER = IssuerReference(name="x", kind="Thing", group="example.com")

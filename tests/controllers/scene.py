@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from certwright.kube.api.core import SECRETS, Secret, SecretMeta
@@ -34,7 +36,13 @@ def make_cluster_issuer(name: str, spec: IssuerSpec) -> ClusterIssuer:
 
 
 def make_certificate(
-    name: str, issuer: str, *, kind: str = "", namespace: str = "default", **spec: Any
+    name: str,
+    issuer: str,
+    *,
+    kind: str = "",
+    namespace: str = "default",
+    annotations: Mapping[str, str] = MappingProxyType({}),
+    **spec: Any,
 ) -> Certificate:
     """A Certificate for `<name>.example.com` with an ECDSA key, stored in a Secret of its own name."""
     spec = {
@@ -44,7 +52,7 @@ def make_certificate(
         "issuer_ref": IssuerReference(name=issuer, kind=kind),
         **spec,
     }
-    meta = ObjectMeta(name=name, namespace=namespace)
+    meta = ObjectMeta(name=name, namespace=namespace, annotations=dict(annotations))
     return Certificate(metadata=meta, spec=CertificateSpec(**spec))
 
 

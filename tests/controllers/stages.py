@@ -70,10 +70,8 @@ async def issue_all_formats(scene: Scene) -> None:
 async def issue_temporary(scene: Scene) -> None:
     """One that wants a temporary certificate is created, and its issuer a while later."""
     stores = Keystores(pkcs12=PKCS12Keystore(create=True, password="changeit"))
-    made = make_certificate("web", "later", keystores=stores)
     notes = {ISSUE_TEMPORARY_CERTIFICATE: "true"}
-    meta = msgspec.structs.replace(made.metadata, annotations=notes)
-    await scene.world.add(CERTIFICATES, msgspec.structs.replace(made, metadata=meta))
+    await scene.issue(issuer="later", keystores=stores, annotations=notes)
     await scene.world.add(ISSUERS, make_issuer("later"))
 
 

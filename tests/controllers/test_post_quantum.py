@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from certwright.controllers.acme.options import AcmeOptions
@@ -218,10 +217,8 @@ async def test_a_key_at_rest_still_fits_its_certificate(world: World) -> None:
 
 
 async def test_a_temporary_certificate_has_the_key(world: World) -> None:
-    certificate = make_certificate("web", "missing", private_key=ML_DSA)
     notes = {"cert-manager.io/issue-temporary-certificate": "true"}
-    meta = msgspec.structs.replace(certificate.metadata, annotations=notes)
-    await world.add(CERTIFICATES, msgspec.structs.replace(certificate, metadata=meta))
+    await world.add(CERTIFICATES, make_certificate("web", "missing", private_key=ML_DSA, annotations=notes))
     (leaf,) = read_chain((await world.secret("web")).data["tls.crt"])
     assert leaf.is_ml_dsa
     assert leaf.usages == ("digital signature",)

@@ -76,14 +76,6 @@ async def test_a_replica_that_dies_in_the_middle_of_an_issuance_is_followed_and_
     assert len(requests) == len(set(requests))
 
 
-async def test_a_replica_that_leaves_is_followed_at_the_next_look(world: World) -> None:
-    first, second = alone(world, "one"), alone(world, "two")
-    await world.settle()
-    await first.close()
-    await world.advance(seconds(18))
-    assert second.replica.leads
-
-
 async def test_a_replica_that_is_cut_off_stops_and_changes_nothing_when_the_line_is_back(
     world: World,
 ) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-import msgspec
 import pytest
 
 from certwright.controllers.backoff import BackoffLimits
@@ -22,7 +21,7 @@ from certwright.resources.certificate import Certificate
 from certwright.resources.names import COPIED_ANNOTATION_PREFIXES
 from certwright.resources.references import IssuerReference
 from certwright.resources.request import CertificateRequest, CertificateRequestSpec
-from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES, ISSUERS
+from certwright.resources.table import CERTIFICATE_REQUESTS, ISSUERS
 from controllers.external_issuer import (
     ask_a_thing,
     external,
@@ -30,7 +29,7 @@ from controllers.external_issuer import (
     mark,
     serve_external_kind,
 )
-from controllers.scene import Scene, make_certificate, make_issuer
+from controllers.scene import Scene, make_issuer
 from issuers.authority import new_root
 from support.world import START, World, condition_of, make_world
 
@@ -234,8 +233,6 @@ async def test_the_flag_reaches_the_requests() -> None:
     async with make_world(copied_annotation_prefixes=("example.com/team",)) as world:
         scene = Scene(world)
         await scene.add_ca()
-        made = make_certificate("web", "ca")
-        meta = msgspec.structs.replace(made.metadata, annotations=NOTES)
-        await world.add(CERTIFICATES, msgspec.structs.replace(made, metadata=meta))
+        await scene.issue(annotations=NOTES)
         (request,) = await scene.requests()
         assert set(NOTES) & set(request.metadata.annotations) == {TEAM}

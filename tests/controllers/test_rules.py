@@ -22,7 +22,7 @@ from certwright.kube.api.meta import ObjectMeta
 from certwright.pki import keys
 from certwright.pki.csr import build_csr
 from certwright.pki.signing import self_sign
-from certwright.resources.certificate import Certificate, CertificateStatus, PrivateKeySpec, Renewal
+from certwright.resources.certificate import Certificate, CertificateStatus, PrivateKeySpec
 from certwright.resources.references import IssuerReference
 from certwright.resources.request import CertificateRequest, CertificateRequestSpec
 from controllers.scene import make_certificate
@@ -237,12 +237,6 @@ def test_a_secret_that_belongs_to_another_makes_unready_but_issues_nothing() -> 
         'Secret "web" is already used by Certificate "old"; give this Certificate another spec.secretName',
     )
     assert rules.secret_belongs_to_another(rival) is not None
-
-
-def test_a_certificate_without_a_moment_of_renewal_is_not_due() -> None:
-    never = certificate(renewal=Renewal(policy="Disabled"))
-    late = snapshot(certificate=never, now=START + timedelta(days=89))
-    assert rules.first(rules.TRIGGER_RULES, late) is None
 
 
 def test_having_expired_makes_unready() -> None:

@@ -14,11 +14,17 @@ from certwright.kube.client.filtered_informer import SelectiveInformer
 from certwright.pki.keys import load_private_key, public_key_der
 from certwright.resources import names
 from certwright.resources.certificate import Keystores, PKCS12Keystore
-from certwright.resources.issuer import CAIssuer, IssuerSpec
 from certwright.resources.references import SecretKeySelector
 from certwright.resources.table import CERTIFICATES, CLUSTER_ISSUERS, ISSUERS
 from controllers.crashes import LiveReads
-from controllers.scene import make_ca_issuer, make_certificate, make_cluster_issuer, make_issuer, make_secret
+from controllers.scene import (
+    CA,
+    make_ca_issuer,
+    make_certificate,
+    make_cluster_issuer,
+    make_issuer,
+    make_secret,
+)
 from issuers.authority import new_root
 from support.world import World, condition_of, make_world
 
@@ -60,8 +66,7 @@ def public_key(pem: bytes) -> bytes:
 
 
 async def ready_message(world: World, name: str) -> tuple[str, str]:
-    issuer = await world.get(ISSUERS, name)
-    condition = condition_of(issuer, "Ready")
+    condition = condition_of(await world.get(ISSUERS, name), "Ready")
     return condition.status, condition.message
 
 
@@ -154,11 +159,10 @@ async def test_an_issuer_hears_of_its_unlabelled_secret_at_once(world: World) ->
 
 async def test_a_cluster_issuer_and_its_certificates_hear_of_an_unlabelled_secret(world: World) -> None:
     await world.start_controllers(cluster_resource_namespace="default")
-    spec = IssuerSpec(ca=CAIssuer(secret_name="pair"))
-    await world.create(CLUSTER_ISSUERS, make_cluster_issuer("ca", spec))
+    await world.create(CLUSTER_ISSUERS, make_cluster_issuer("ca", CA))
     await world.add(CERTIFICATES, make_certificate("web", "ca", kind="ClusterIssuer"))
     assert not await world.is_ready("web")
-    await world.add(SECRETS, make_secret("pair", new_root("CA").secret()))
+    await world.add(SECRETS, make_secret("ca", new_root("CA").secret()))
     assert await world.is_ready("web")
 
 
@@ -215,19 +219,6 @@ async def test_a_target_that_was_made_without_the_label_is_judged_before_it_is_w
     assert after.data == before.data
     assert after.metadata.labels[names.FAO_LABEL] == "true"
     assert gets.secrets["web-0"] == 1
-
-
-@pytest.mark.parametrize("value", [None, "false"])
-async def test_the_label_is_put_back_on_a_target(world: World, value: str | None) -> None:
-    await add_authorities(world, 1)
-    await world.start_controllers()
-    await add_certificates(world, 1, 1)
-    before = await world.secret("web-0")
-    patch = {"metadata": {"labels": {names.FAO_LABEL: value}}}
-    await world.patch(SECRETS, "web-0", patch)
-    after = await world.secret("web-0")
-    assert after.metadata.labels[names.FAO_LABEL] == "true"
-    assert after.data == before.data
 
 
 async def test_the_label_is_put_back_on_a_next_key_which_is_used_all_the_same(world: World) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
 import pytest
@@ -49,7 +49,7 @@ async def allow_shards(world: World) -> None:
     await world.create(binding, {"metadata": meta, "roleRef": reference, "subjects": [subject]})
 
 
-async def issue(scene: Scene, names: list[str]) -> None:
+async def issue(scene: Scene, names: Iterable[str]) -> None:
     for name in names:
         await scene.world.create(CERTIFICATES, make_certificate(name, "ca"))
     await scene.world.settle()

@@ -22,6 +22,7 @@ from certwright.resources import names
 from certwright.resources.retry import BreakerRecord, write_breaker
 from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES, ISSUERS
 from controllers.scene import Scene, make_ca_issuer, make_certificate
+from controllers.test_shards import issue
 from support.world import CONTROLLER, World, make_world
 
 COUNT = 2
@@ -64,9 +65,7 @@ class Replicas:
         return self.members[shard].wiring.caches
 
     async def issue(self, *certificates: str) -> None:
-        for name in certificates:
-            await self.world.create(CERTIFICATES, make_certificate(name, "ca"))
-        await self.world.settle()
+        await issue(self.scene, certificates)
 
 
 @pytest.fixture

@@ -5,31 +5,24 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-import msgspec
 import pytest
 
 from certwright.kube.api.core import SECRETS
 from certwright.pki.certificates import read_certificate, read_chain
 from certwright.pki.keys import load_private_key, public_key_der
 from certwright.pki.signing import is_temporary
-from certwright.resources.certificate import Certificate, Keystores, PKCS12Keystore
+from certwright.resources.certificate import Keystores, PKCS12Keystore
 from certwright.resources.names import ISSUE_TEMPORARY_CERTIFICATE
-from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES, ISSUERS
-from controllers.scene import Scene, make_certificate, make_issuer
+from certwright.resources.table import ISSUERS
+from controllers.external_issuer import mark
+from controllers.scene import Scene, make_issuer
 
 pytestmark = pytest.mark.every(3)
 
 
-def asking(name: str = "web", issuer: str = "later", **spec: Any) -> Certificate:
-    """A Certificate with the annotation."""
-    made = make_certificate(name, issuer, **spec)
-    notes = {ISSUE_TEMPORARY_CERTIFICATE: "true"}
-    return msgspec.structs.replace(made, metadata=msgspec.structs.replace(made.metadata, annotations=notes))
-
-
-async def begin(scene: Scene, **spec: Any) -> None:
-    """Create the Certificate of an issuer that is not there."""
-    await scene.world.add(CERTIFICATES, asking(**spec))
+async def begin(scene: Scene, issuer: str = "later", **spec: Any) -> None:
+    """Create a Certificate with the annotation, by default of an issuer that is not there."""
+    await scene.issue(issuer=issuer, annotations={ISSUE_TEMPORARY_CERTIFICATE: "true"}, **spec)
 
 
 async def events(scene: Scene) -> list[str]:
@@ -71,7 +64,7 @@ async def test_without_the_annotation_nothing_is_written_before_the_real_one(sce
 
 
 async def test_a_certificate_that_is_there_is_not_replaced_by_a_temporary_one(scene: Scene) -> None:
-    await scene.world.add(CERTIFICATES, asking(issuer="ca"))
+    await begin(scene, "ca")
     before = (await scene.world.secret("web")).data
     await scene.change_spec("web", issuerRef={"name": "nobody"})
     assert (await scene.world.secret("web")).data == before
@@ -84,18 +77,10 @@ async def test_a_temporary_certificate_has_the_keystores_too(scene: Scene) -> No
 
 async def test_a_temporary_certificate_is_never_taken_for_the_real_one(scene: Scene) -> None:
     """After a failure the next attempt is made as if there was none."""
-    denied = {"type": "Denied", "status": "True", "reason": "Policy", "message": "no"}
     await scene.world.start_controllers(enabled="*,-certificaterequests-approver")
     await begin(scene)
-    request = (await scene.requests())[0]
-    await scene.world.patch(
-        CERTIFICATE_REQUESTS,
-        request.metadata.name,
-        {"status": {"conditions": [denied]}},
-        subresource="status",
-    )
-    issuing = await scene.world.condition("web", "Issuing")
-    assert issuing.status == "False"
+    await mark(scene.world, "web-1", "Denied")
+    assert (await scene.world.condition("web", "Issuing")).status == "False"
     await scene.world.start_controllers()
     await scene.world.create(ISSUERS, make_issuer("later"))
     await scene.world.advance(timedelta(hours=1))

@@ -15,10 +15,11 @@ from support.world import World, condition_of
 SET = IssuerReference(name="both", kind="IssuerSet", group="certwright.io")
 
 
-def make_set(*members: str, name: str = "both") -> IssuerSet:
-    """An IssuerSet with those Issuers."""
-    issuers = tuple(IssuerReference(name=member) for member in members)
-    return IssuerSet(metadata=ObjectMeta(name=name, namespace="default"), spec=IssuerSetSpec(issuers=issuers))
+def make_set(*members: str, kind: str = "") -> IssuerSet:
+    """The IssuerSet `both` with those Issuers, or issuers of that kind."""
+    issuers = tuple(IssuerReference(name=member, kind=kind) for member in members)
+    meta = ObjectMeta(name="both", namespace="default")
+    return IssuerSet(metadata=meta, spec=IssuerSetSpec(issuers=issuers))
 
 
 async def signer_of(scene: Scene, certificate: str = "web") -> str:
@@ -77,13 +78,7 @@ async def test_a_request_that_goes_to_another_member_does_not_wait_for_the_forme
     async with vault_world() as vault:
         world = vault.world
         await world.create(CLUSTER_ISSUERS, make_cluster_issuer("self", SELF_SIGNED))
-        members = tuple(
-            IssuerReference(name=issuer_name, kind="ClusterIssuer") for issuer_name in ("vault", "self")
-        )
-        made = IssuerSet(
-            metadata=ObjectMeta(name="both", namespace="default"), spec=IssuerSetSpec(issuers=members)
-        )
-        await world.add(ISSUER_SETS, made)
+        await world.add(ISSUER_SETS, make_set("vault", "self", kind="ClusterIssuer"))
         vault.vault.is_broken = True
         names = [f"web{number}" for number in range(5)]
         for name in names:
