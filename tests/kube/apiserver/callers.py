@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,6 +15,8 @@ from certwright.kube.apiserver.server import ApiServer
 from certwright.kube.store.contract import Store
 from certwright.kube.util.clock import TestClock
 from certwright.kube.util.http_messages import Identity, Request, Response, close_stream
+from certwright.pki.csr import CsrPlan, build_csr
+from certwright.pki.keys import KeyPlan, generate
 from support.waiting import until
 
 Json = dict[str, Any]
@@ -160,6 +163,12 @@ def certificate(name: str, **metadata: Any) -> Json:
         "metadata": {"name": name, **metadata},
         "spec": {"secretName": f"{name}-tls", "dnsNames": ["example.com"], "issuerRef": {"name": "ca"}},
     }
+
+
+def signing_request() -> str:
+    """A certificate signing request, as it stands in `spec.request`."""
+    pem = build_csr(CsrPlan(common_name="r"), generate(KeyPlan.of("ECDSA")))
+    return base64.b64encode(pem).decode()
 
 
 def rule(verbs: str, resources: str = "", group: str = "", **more: Any) -> Json:

@@ -6,14 +6,11 @@ import base64
 from typing import Any
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
 from certwright.pki import der
 from certwright.pki.pem import join
 from kube.apiserver.callers import ADMIN, MERGE, STRATEGIC, TABLE, Api
+from kube.apiserver.callers import signing_request as request
 
 Json = dict[str, Any]
 DEFAULT = "/api/v1/namespaces/default"
@@ -23,13 +20,6 @@ HOOKS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
 API_SERVICES = "/apis/apiregistration.k8s.io/v1/apiservices"
 INGRESSES = "/apis/networking.k8s.io/v1/namespaces/default/ingresses"
 NEW_EVENTS = "/apis/events.k8s.io/v1/namespaces/default/events"
-
-
-def request_pem() -> str:
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "x")])
-    key = ec.generate_private_key(ec.SECP256R1())
-    signed = x509.CertificateSigningRequestBuilder().subject_name(name).sign(key, hashes.SHA256())
-    return base64.b64encode(signed.public_bytes(serialization.Encoding.PEM)).decode()
 
 
 def request_of_rsa_key(modulus: int, exponent: int) -> str:
@@ -46,7 +36,12 @@ def request_of_rsa_key(modulus: int, exponent: int) -> str:
 def signing_request(**spec: Any) -> Json:
     return {
         "metadata": {"name": "r"},
-        "spec": {"signerName": "example.com/a", "usages": ["client auth"], "request": request_pem(), **spec},
+        "spec": {
+            "signerName": "example.com/a",
+            "usages": ["client auth"],
+            "request": request(),
+            **spec,
+        },
     }
 
 
@@ -206,10 +201,16 @@ async def test_rules_of_signing_requests(api: Api, spec: Json, text: str) -> Non
     assert text in cause
 
 
+HOOK: Json = {
+    "name": "a.b.c",
+    "clientConfig": {"url": "https://x"},
+    "sideEffects": "None",
+    "admissionReviewVersions": ["v1"],
+}
+
+
 async def test_a_webhook_configuration_is_filled_and_judged(api: Api) -> None:
-    hook: Json = {"name": "a.b.c", "clientConfig": {"url": "https://x"}, "sideEffects": "None"}
-    hook["admissionReviewVersions"] = ["v1"]
-    made = await api.ok("POST", HOOKS, {"metadata": {"name": "h"}, "webhooks": [hook]})
+    made = await api.ok("POST", HOOKS, {"metadata": {"name": "h"}, "webhooks": [HOOK]})
     [kept] = made["webhooks"]
     assert (kept["failurePolicy"], kept["matchPolicy"], kept["timeoutSeconds"]) == ("Fail", "Equivalent", 10)
     assert kept["namespaceSelector"] == kept["objectSelector"] == {}
@@ -226,8 +227,7 @@ async def test_a_webhook_configuration_is_filled_and_judged(api: Api) -> None:
 async def test_a_selector_with_an_unknown_operator_is_refused(api: Api) -> None:
     """Otherwise the webhook would silently not be called."""
     selector = {"matchExpressions": [{"key": "a", "operator": "Is"}]}
-    hook: Json = {"name": "a.b.c", "clientConfig": {"url": "https://x"}, "sideEffects": "None"}
-    hook |= {"admissionReviewVersions": ["v1"], "namespaceSelector": selector}
+    hook = {**HOOK, "namespaceSelector": selector}
     [cause] = await causes(api, HOOKS, {"metadata": {"name": "h"}, "webhooks": [hook]})
     assert cause.startswith("webhooks[0].namespaceSelector.matchExpressions[0].operator: Invalid value")
 

@@ -16,35 +16,13 @@ from certwright.kube.apiserver.model.registry import Registry
 from certwright.kube.util.clock import TestClock
 from certwright.resources.crds import custom_resource_definitions
 from kube.apiserver.accepting import accept
+from kube.apiserver.callers import thing_crd
 
 Json = dict[str, Any]
 
-BARS: Json = {
-    "apiVersion": "apiextensions.k8s.io/v1",
-    "kind": "CustomResourceDefinition",
-    "metadata": {"name": "bars.example.com"},
-    "spec": {
-        "group": "example.com",
-        "scope": "Namespaced",
-        "names": {"plural": "bars", "kind": "Bar"},
-        "versions": [
-            {
-                "name": "v1",
-                "served": True,
-                "storage": True,
-                "schema": {
-                    "openAPIV3Schema": {
-                        "type": "object",
-                        "properties": {"spec": {"type": "object", "properties": {"a": {"type": "string"}}}},
-                    }
-                },
-            }
-        ],
-    },
-}
 VERSION = ("spec", "versions", 0)
 ROOT = (*VERSION, "schema", "openAPIV3Schema")
-FIELD = (*ROOT, "properties", "spec", "properties", "a")
+FIELD = (*ROOT, "properties", "spec", "properties", "owner")
 
 
 @pytest.fixture
@@ -57,9 +35,9 @@ def registry(clock: TestClock) -> Registry:
     return make_registry(clock)
 
 
-def bars(*path: str | int, value: Any = None) -> Json:
-    """The definition above, with `value` at `path`."""
-    crd = copy.deepcopy(BARS)
+def things(*path: str | int, value: Any = None) -> Json:
+    """A definition, with `value` at `path`."""
+    crd = thing_crd()
     if path:
         inside: Any = crd
         for step in path[:-1]:
@@ -86,41 +64,39 @@ def put(registry: Registry, crd: Json, old: Json | None = None) -> list[str]:
 
 def test_a_definition_has_a_hundred_columns_at_most(registry: Registry) -> None:
     columns = [{"name": f"c{number}", "type": "string", "jsonPath": ".spec"} for number in range(101)]
-    [error] = put(registry, bars(*VERSION, "additionalPrinterColumns", value=columns))
+    [error] = put(registry, things(*VERSION, "additionalPrinterColumns", value=columns))
     assert error == "spec.additionalPrinterColumns: Too many: 101: must have at most 100 items"
 
 
 def test_what_a_client_writes_into_the_status_is_ignored(registry: Registry) -> None:
-    crd = {**bars(), "status": {"storedVersions": ["v9"], "conditions": []}}
+    crd = {**things(), "status": {"storedVersions": ["v9"], "conditions": []}}
     assert put(registry, crd) == []
     assert crd["status"]["storedVersions"] == ["v1"]
 
 
 def test_a_served_kind_has_its_definition(registry: Registry) -> None:
     before = registry.generation
-    crd = bars(*VERSION, "subresources", value={"status": {}})
-    crd["spec"]["names"]["shortNames"] = ["br"]
-    crd["spec"]["versions"][0]["selectableFields"] = [{"jsonPath": ".spec.a"}]
+    crd = things("spec", "names", "shortNames", value=["th"])
     assert put(registry, crd) == []
-    registered = registry.find("example.com", "v1", "bars")
+    registered = registry.find("test.dev", "v1", "things")
     assert registered is not None
     assert registry.generation > before
-    assert registered is registry.by_kind("example.com", "Bar") is registry.by_resource("example.com", "bars")
+    assert registered is registry.by_kind("test.dev", "Thing") is registry.by_resource("test.dev", "things")
     assert (registered.bucket, registered.resource, registered.api_version) == (
-        "example.com/bars",
-        "bars.example.com",
-        "example.com/v1",
+        "test.dev/things",
+        "things.test.dev",
+        "test.dev/v1",
     )
-    assert registered.prefix == b'{"apiVersion":"example.com/v1","kind":"Bar","metadata":'
-    assert registered.list_prefix == b'{"apiVersion":"example.com/v1","kind":"BarList","metadata":'
+    assert registered.prefix == b'{"apiVersion":"test.dev/v1","kind":"Thing","metadata":'
+    assert registered.list_prefix == b'{"apiVersion":"test.dev/v1","kind":"ThingList","metadata":'
     assert registered.status_subresource
-    assert registered.short_names == ("br",)
-    assert registered.selectable_fields == ("spec.a",)
+    assert registered.short_names == ("th",)
+    assert registered.selectable_fields == ("spec.owner",)
     assert [column.name for column in registered.columns] == ["Name", "Age"]
 
 
 def test_all_versions_share_their_rows_and_the_newest_is_preferred(registry: Registry) -> None:
-    crd = bars()
+    crd = things()
     [stable] = crd["spec"]["versions"]
     crd["spec"]["versions"] = [
         {**stable, "name": "v1beta1", "storage": False},
@@ -129,29 +105,29 @@ def test_all_versions_share_their_rows_and_the_newest_is_preferred(registry: Reg
         {**stable, "name": "v3", "storage": False, "served": False},
     ]
     assert put(registry, crd) == []
-    made = registry.crd_kinds("bars.example.com")
+    made = registry.crd_kinds("things.test.dev")
     assert [d.version for d in made] == ["v2", "v1", "v1beta1"]
-    assert {d.bucket for d in made} == {"example.com/bars"}
-    preferred = registry.by_kind("example.com", "Bar")
+    assert {d.bucket for d in made} == {"test.dev/things"}
+    preferred = registry.by_kind("test.dev", "Thing")
     assert preferred is not None
     assert preferred.version == "v2"
     assert preferred.served_versions == ("v2", "v1", "v1beta1")
 
 
 def test_an_update_keeps_conditions_and_their_times(registry: Registry, clock: TestClock) -> None:
-    old = bars()
+    old = things()
     assert put(registry, old) == []
     clock.set_now(datetime(2026, 2, 1, tzinfo=UTC))
-    new = bars(*FIELD, "description", value="A field.")
+    new = things(*FIELD, "description", value="A field.")
     assert put(registry, new, old) == []
     assert new["status"] == old["status"]
 
 
 def test_a_dropped_definition_is_served_no_longer(registry: Registry) -> None:
     before = registry.groups()
-    assert put(registry, bars()) == []
-    registry.drop_crd("bars.example.com")
-    assert registry.find("example.com", "v1", "bars") is None
+    assert put(registry, things()) == []
+    registry.drop_crd("things.test.dev")
+    assert registry.find("test.dev", "v1", "things") is None
     assert registry.groups() == before
 
 

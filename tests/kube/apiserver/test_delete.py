@@ -154,19 +154,12 @@ async def test_references_to_missing_owners_are_removed_in_one_write(api: Api) -
 
 
 @pytest.mark.every_store
-async def test_what_is_created_for_a_dead_owner_is_collected(api: Api) -> None:
+@pytest.mark.parametrize("namesake", [False, True], ids=["no namesake", "a living namesake"])
+async def test_what_is_created_for_a_dead_owner_is_collected(api: Api, *, namesake: bool) -> None:
     owner = await api.certificate("web")
     await api.ok("DELETE", f"{CERTIFICATES}/web")
-    await api.secret("late", ownerReferences=owned_by(owner))
-    await api.settle()
-    assert not await api.exists(f"{SECRETS}/late")
-
-
-@pytest.mark.every_store
-async def test_what_is_created_for_a_dead_namesake_of_its_owner_is_collected(api: Api) -> None:
-    owner = await api.certificate("web")
-    await api.ok("DELETE", f"{CERTIFICATES}/web")
-    await api.certificate("web")
+    if namesake:
+        await api.certificate("web")
     await api.secret("late", ownerReferences=owned_by(owner))
     await api.settle()
     assert not await api.exists(f"{SECRETS}/late")

@@ -205,19 +205,6 @@ async def test_who_is_refused_is_told_in_protobuf(start_api: StartApi) -> None:
     assert read(await anonymous.raw("GET", CONFIG_MAPS, accept=PROTOBUF))["reason"] == "Unauthorized"
 
 
-async def test_an_event_for_many_watchers_is_the_same_frame(api: Api) -> None:
-    revision = (await api.ok("GET", CONFIG_MAPS))["metadata"]["resourceVersion"]
-    path = f"{CONFIG_MAPS}?watch=true&resourceVersion={revision}"
-    watches = [await api.raw("GET", path, accept=TYPED) for _ in range(3)]
-    await api.ok("POST", CONFIG_MAPS, config_map("a"))
-    chunks = set()
-    for watch in watches:
-        assert watch.stream is not None
-        chunks.add(await anext(watch.stream))
-        await close_stream(watch.stream)
-    assert len(chunks) == 1
-
-
 async def test_yaml_is_given_to_who_wants_it(api: Api) -> None:
     await api.ok("POST", CONFIG_MAPS, config_map("a", key="x"))
     response = await api.raw("GET", f"{CONFIG_MAPS}/a", accept="application/yaml")

@@ -111,18 +111,6 @@ async def test_after_eight_taken_names_the_create_is_refused(
     assert (again.status, again.json["metadata"]["name"]) == (201, f"{PREFIX}00008")
 
 
-async def test_without_the_feature_the_first_taken_name_is_refused(start_api: StartApi) -> None:
-    api = await server(start_api, retries=False)
-    await take(api, range(1))
-    answer = await generate(api)
-    assert (answer.status, answer.json["reason"]) == (409, "AlreadyExists")
-    assert answer.message == (
-        f'configmaps "{PREFIX}00000" already exists, '
-        "the server was not able to generate a unique name for the object"
-    )
-    assert (await generate(api)).json["metadata"]["name"] == f"{PREFIX}00001"
-
-
 async def test_the_feature_can_be_switched_while_the_server_runs(start_api: StartApi) -> None:
     gates = FeatureGates()
     api = await start_api(name_suffix=counting(), gates=gates)
@@ -201,14 +189,6 @@ async def test_names_seen_to_be_taken_are_not_validated(start_api: StartApi, hoo
     await register(api, "Validating", hooks.hook())
     assert (await generate(api)).status == 201
     assert [check["name"] for check in hooks.requests] == [f"{PREFIX}00000", f"{PREFIX}00007"]
-
-
-async def test_no_more_than_eight_names_are_validated(start_api: StartApi, hooks: WebhookServer) -> None:
-    api = await server(start_api, look=False)
-    await take(api, range(2 * NAME_ATTEMPTS))
-    await register(api, "Validating", hooks.hook())
-    assert (await generate(api)).status == 409
-    assert len(hooks.reviews) == NAME_ATTEMPTS
 
 
 async def test_a_refusal_ends_the_search_for_a_name(start_api: StartApi, hooks: WebhookServer) -> None:

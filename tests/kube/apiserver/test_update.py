@@ -12,13 +12,10 @@ from certwright.kube.store.sqlite.store import open_sqlite
 from kube.apiserver.callers import (
     CERTIFICATES,
     CONFIG_MAPS,
-    MERGE,
     SECRETS,
-    STRATEGIC,
     Api,
     Json,
     StartApi,
-    certificate,
 )
 
 
@@ -30,14 +27,10 @@ async def test_a_put_of_the_same_object_changes_nothing(api: Api) -> None:
     assert api.store.revision == before
 
 
-async def test_only_core_kinds_may_be_replaced_without_a_revision(api: Api) -> None:
+async def test_core_kinds_may_be_replaced_without_a_revision(api: Api) -> None:
     await api.secret("a")
     put = await api.ok("PUT", f"{SECRETS}/a", {"metadata": {"name": "a"}, "stringData": {"x": "y"}})
     assert put["data"] == {"x": "eQ=="}
-    await api.certificate("web")
-    answer = await api.call("PUT", f"{CERTIFICATES}/web", certificate("web"))
-    assert answer.status == 422
-    assert "metadata.resourceVersion: Invalid value: 0: must be specified for an update" in answer.message
 
 
 async def test_string_data_in_a_patch_is_folded_in(api: Api) -> None:
@@ -46,25 +39,12 @@ async def test_string_data_in_a_patch_is_folded_in(api: Api) -> None:
     assert patched["data"] == {"key": "YQ==", "more": "eA=="}
 
 
-async def test_a_core_kind_takes_strategic_patches(api: Api) -> None:
-    await api.secret("a", finalizers=["test.dev/a"])
-    patch = {"metadata": {"finalizers": ["test.dev/b"], "labels": {"x": "y"}}}
-    patched = await api.ok("PATCH", f"{SECRETS}/a", patch, content_type=STRATEGIC)
-    assert patched["metadata"]["finalizers"] == ["test.dev/a", "test.dev/b"]
-
-
 @pytest.mark.every_store
 async def test_patches_without_revision_all_get_through(api: Api) -> None:
     await api.secret("a")
     patches = [api.merge(f"{SECRETS}/a", {"metadata": {"labels": {f"l{n}": "x"}}}) for n in range(20)]
     await asyncio.gather(*patches)
     assert len((await api.ok("GET", f"{SECRETS}/a"))["metadata"]["labels"]) == 20
-
-
-async def test_an_immutable_secret_stays(api: Api) -> None:
-    await api.ok("POST", SECRETS, {"metadata": {"name": "a"}, "immutable": True, "data": {"x": "eQ=="}})
-    answer = await api.call("PATCH", f"{SECRETS}/a", {"data": {"x": "eg=="}}, content_type=MERGE)
-    assert answer.status == 422
 
 
 async def test_updates_keep_the_time_of_creation(api: Api) -> None:
