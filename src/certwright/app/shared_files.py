@@ -92,7 +92,7 @@ async def _follow_once(store: Store, data_dir: Path, synced: bytes) -> bytes:
         return own
     if stored == synced:
         changed = msgspec.json.encode({**contents, _TOKEN: own})
-        # Another server that writes at the same moment makes this fail, and the next turn follows it.
+        # If another server writes at this moment, this write fails; the next turn reads that server's.
         await store.put(KEY, lambda _: (b"", changed), expect=row.revision)
         return own
     await asyncio.to_thread(_replace_token, data_dir, own, stored)

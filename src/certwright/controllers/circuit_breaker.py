@@ -121,7 +121,7 @@ class CircuitBreaker:
         self._trial: tuple[ObjectKey, datetime] | None = None
         # Whether a trial of this replica has failed, and no probe was answered since.
         self._has_failed_trial = False
-        # Applicants whose requests the issuer takes while it fails for requests that it took before.
+        # Applicants whose requests the issuer accepts while it fails for earlier accepted requests.
         self._taken: set[ObjectKey] = set()
 
         self.is_doubted = False
@@ -284,7 +284,7 @@ class CircuitBreaker:
             return []
         self.wait(key)
         if begun_at is not None and begun_at > self.opened_at:
-            # A trial, and not one of those that were in flight when the issuer began to fail.
+            # A trial, not an attempt that was in flight when the issuer began to fail.
             self._trials += 1
             self._has_failed_trial = True
             self._schedule_probe(now)

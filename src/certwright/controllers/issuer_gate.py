@@ -449,7 +449,7 @@ class IssuerGate:
         if record is None and stored is not None:
             last = max((*stored.attempts, *([stored.since] if stored.since else [])), default=None)
             if last is not None and (breaker.last_success is None or breaker.last_success < last):
-                # Of another replica, which knows of a later failure.
+                # Another replica has recorded a later failure.
                 return
         if stored == record:
             return

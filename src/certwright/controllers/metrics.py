@@ -166,7 +166,7 @@ def _certificates(certificates: Iterable[Certificate]) -> bytes:
             seconds = int(date.timestamp()) if date is not None else 0
             dates[name] += f"{name}{{{own},{issuer}}} {seconds}\n".encode()
     for name in _DATES:
-        # One after the other, so that no family appears twice.
+        # In sequence, so that no family appears twice.
         ready += dates.pop(name)
     return bytes(ready)
 

@@ -125,7 +125,7 @@ class Wiring:
         )
         self.servers = Servers(toolbox.client, user_agent=USER_AGENT, policy=settings.acme.policy)
         self._authorities = Authorities(self.caches, secrets_in, self._adder("certificates"))
-        # Issuers that this replica checks though they may be another's.
+        # Issuers of other replicas that this replica checks.
         self._rechecked: set[ObjectKey] = set()
         self._urgency = Urgency(self.caches, clock.now)
         self._build_acme()

@@ -354,8 +354,8 @@ class Site:
 
     async def _show_login(self, request: Request, query: Mapping[str, str], problem: str = "") -> Response:
         code, wanted = query.get("code", ""), self._page_named(query.get("next", ""))
-        # Followed from another site (a mail, a chat), it asks first: no other site can log a user in, and
-        # programs that look at links do not use it up.
+        # A link followed from another site (a mail, a chat) asks first: no other site can log a user in, and
+        # programs that fetch links do not use it up.
         if code and request.method == "GET" and not _is_from_elsewhere(request):
             return await self._log_in(request, {"code": code, "next": wanted})
         context = {

@@ -68,7 +68,7 @@ async def read_related(
     namespace = certificate["metadata"]["namespace"]
     secret_name = (certificate.get("spec") or {}).get("secretName", "")
     ref = issuer_ref(certificate)
-    # One after the other, on one connection: setting up another takes as many round trips, and a handshake.
+    # In sequence, on one connection: another connection would take as many round trips, and a handshake.
     issuer = request = secret = None
     hidden = []
     try:
@@ -185,7 +185,7 @@ async def _issuer(client: Client, ref: Mapping[str, str], namespace: str) -> Jso
         )
     except errors.Forbidden:
         if in_sets:
-            # The request says what it waits for.
+            # The request itself reports its wait.
             return None
         raise
 

@@ -103,7 +103,7 @@ def open_store(pfx: bytes, *, password: str) -> Opened:
     safe = _data_of(content)
     _check_mac(mac, safe, password)
     parts = der.read(der.read(safe)[0].content)
-    # One part has the certificates, the other one the key; each has a derivation of its own.
+    # The certificates are in one part, the key in the other; each part has its own key derivation.
     if len(parts) > 2:
         raise ValueError("the file has more parts than those that are made here")
     entries = [entry for part in parts for entry in der.read(der.read(_plain(part, password))[0].content)]

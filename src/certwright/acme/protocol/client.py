@@ -150,7 +150,7 @@ class AcmeClient:
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> T:
-        # A task that waits for a connection must not take a nonce yet: the task before it returns one.
+        # A task takes its nonce only with a connection, because the task before it returns a nonce.
         async with self._connections:
             session = Session(directory, self.key, self.kid, self._nonces)
             try:

@@ -115,8 +115,8 @@ class SideListener:
     async def _end(self) -> None:
         for server in self._servers:
             server.close()
-        # A connection that was just accepted is not registered yet, or its task has not started: cancelled
-        # before that, it would never be closed.
+        # A connection just accepted is not registered yet, or its task has not started; if cancelled now, it
+        # would never be closed.
         for _ in range(_TURNS_TO_OPEN):
             await asyncio.sleep(0)
         for task in self._open:
@@ -173,7 +173,7 @@ class Shown(Generic[T]):
         if key not in self._by_key and left_s and self._waiting < _MOST_WAITING:
             self._waiting += 1
             try:
-                # It is shown by another thread, whose loop cannot set an event of this one.
+                # Another thread adds it, whose loop cannot set an event of this loop.
                 while key not in self._by_key and left_s > 0:
                     await asyncio.sleep(_POLL_EVERY_S)
                     left_s -= _POLL_EVERY_S

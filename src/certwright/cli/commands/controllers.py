@@ -86,7 +86,7 @@ async def _serve_metrics(
 def _settings(flags: controller_flags.ClusterFlags) -> lazy.app.ClusterSettings:
     given = values_of(flags)
     timing = {name: given.pop(name) for name in ("lease_duration", "renew_deadline", "retry_period")}
-    # Unless it has a name, each process has its own identity, also on one machine and after a restart.
+    # Without a name, each process has its own identity, also on one machine and after a restart.
     identity = given.pop("identity") or f"{socket.gethostname()}_{random_suffix(10)}"
     return lazy.app.ClusterSettings(
         identity=identity,

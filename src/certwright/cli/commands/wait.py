@@ -39,7 +39,7 @@ Test = Callable[[Json | None], bool]
 _CONDITION = re.compile(r"condition=([A-Za-z0-9.\-/]+)(?:=(True|False|Unknown))?", re.IGNORECASE)
 # What is reached sooner needs no words.
 _QUIET_S = 1.0
-# What stands behind a Certificate changes without it.
+# The objects behind a Certificate change without it.
 _LOOK_EVERY_S = 1.0
 # A failure is reported when it has lasted: a controller may be about to see what the user has corrected.
 _SETTLED_S = 1.0

@@ -414,7 +414,7 @@ async def _create(client: Client, desired: Json) -> None:
     if names.CERTIFICATE_NAME not in (desired["metadata"].get("annotations") or {}):
         await client.create(kind, desired)
         return
-    # As the controllers will write it: by their field manager, so that what they no longer need is removed.
+    # Written by the controllers' field manager, so that they can remove parts that they no longer need.
     data = {key: b64decode(value) for key, value in desired["data"].items()}
     content: dict[str, Any] = {"metadata": desired["metadata"], "type": desired["type"], "data": data}
     await client.apply(core.SECRETS, content, field_manager=names.SECRET_FIELD_MANAGER, force=False)

@@ -151,7 +151,7 @@ class Directory:
         path = host.at(self.path)
         path.mkdir(parents=True, exist_ok=True)
         if host.is_live:
-            # Not its mode where root has it already.
+            # An existing directory of root keeps its mode.
             os.chown(path, _uid(self.user), grp.getgrnam(self.user).gr_gid)
         path.chmod(self.mode)
 

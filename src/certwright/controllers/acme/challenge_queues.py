@@ -176,7 +176,7 @@ class SelfChecks(Generic[K, T]):
             del self._waiting[check.key]
             task = asyncio.get_running_loop().create_task(self._run(check), name=f"check for {check.key}")
             self._running[check.key] = task
-            # Not in `_run`: one that is forgotten before it has begun never gets there.
+            # Not in `_run`, which a self-check forgotten before its start never reaches.
             task.add_done_callback(partial(self._ended, check))
 
     async def _run(self, check: _Check[K, T]) -> None:

@@ -76,8 +76,8 @@ _FIRST_CHECK = timedelta(seconds=0.25)
 _LONGEST_POLL = timedelta(seconds=10)
 _FIRST_POLL, _SHORTEST_FIRST_POLL = timedelta(seconds=0.1), timedelta(seconds=0.05)
 _LONGEST_FIRST_POLL = timedelta(seconds=1)
-# Forty-nine in fifty first polls shall find the verdict: the delay settles where a step up for each that does
-# not is as much as 49 down for those that do. Of many concurrent polls, one that does not delays the end.
+# Forty-nine of fifty first polls shall find the verdict: the delay settles where a step up for each miss
+# equals 49 steps down for hits. Of many concurrent polls, one miss delays the end.
 _UP, _DOWN = 1.25, 1.25 ** (-1 / 49)
 # For a name that is never proven: the CA's authorization expires some day, and the CA reports it when asked.
 _QUERY_CA_AFTER = timedelta(hours=6)
@@ -86,7 +86,7 @@ _VERDICT_UNTOLD = timedelta(seconds=3)
 # A verdict is written if the Order, which knows it, has not ended by then. The Order may be delayed once for
 # its last pass, and once more for the deletion of the Challenge.
 _PROOF_UNTOLD = 2 * timedelta(seconds=idle_priority.AT_MOST_S)
-# States of an authorization (RFC 8555 §7.1.6) that settle its challenge. Unknown ones are waited out, like
+# States of an authorization (RFC 8555 §7.1.6) that settle its challenge. Unknown states are waited out, like
 # unknown states of orders.
 _VERDICTS: Final = frozenset({"valid", "invalid", "deactivated", "expired", "revoked"})
 # In place of the type of a problem document, where the CA has sent none.
@@ -153,7 +153,7 @@ class ChallengeReconciler:
 
     async def reconcile(self, key: ObjectKey) -> Result:
         """Advance the Challenge until it must wait or has ended. Raises what writes to the API raise."""
-        # A pass continues from its own writes: a reason that names the next try must not cause it.
+        # A pass continues from its own writes: writing a reason with the next try must not requeue it.
         with working_on(CHALLENGES, key):
             challenge = self._challenges.cache.get(key)
             former = self._tracker.pop_former(key, challenge)

@@ -244,7 +244,7 @@ def overridden(solver: Solver, annotations: Mapping[str, str], namespace: str) -
     route, name = http01.gateway_http_route, annotations.get(known.PARENT_NAME)
     if route is None or not name:
         return solver
-    # The annotations' parent stands beside those of the solver, unless it is one of them.
+    # The annotations' parent is added to the solver's parents, unless it is among them.
     kind = annotations.get(known.PARENT_KIND) or None
     parent = ParentRef(
         group=EXPERIMENTAL_LISTENER_SETS.group if kind == EXPERIMENTAL_LISTENER_SETS.kind else None,

@@ -25,7 +25,7 @@ SHORTEST_WAIT = timedelta(seconds=1)
 LONGEST_WAIT = timedelta(minutes=10)
 _ATTEMPTS_WITHIN = timedelta(hours=1)
 _MOST_ATTEMPTS = 20
-# How long an Order waits for another one to which the CA gave the same order.
+# How long an Order waits for another Order with the same order at the CA.
 _PATIENCE = timedelta(minutes=1)
 
 

@@ -72,8 +72,8 @@ from certwright.resources.retry import rfc3339, with_not_before
 from certwright.resources.table import ORDERS
 
 COMPLETE = "Order completed successfully"
-# Orders that a CA has yet to process go before those it has finished: of each CA, certificates are downloaded
-# and stored a few at a time. Where there is nothing else to do, that is hundreds in a second.
+# New orders of a CA go before finished ones: certificates of each CA are downloaded and stored a few at a
+# time, which is hundreds in a second if there is nothing else to do.
 _END_AT_ONCE = 6
 _CHANGED_CHALLENGE_RETRY = timedelta(minutes=10)
 # For an order that the server processes: at some CAs people review each.
@@ -183,7 +183,7 @@ class OrderReconciler:
     async def _step(self, order: Order) -> Result | Wait:
         tools = self._tools
         if refusal := tools.refusal_of(order):
-            # Its owner's appearance or approval wakes it.
+            # The owner's creation or approval wakes the Order.
             return Wait(refusal)
         if former := migration.order_annotations(order):
             order = await self._annotate(order, former)
@@ -480,7 +480,7 @@ class OrderReconciler:
             )
             written = await self._write(order, status)
         self._recorder.event(ORDERS, written, "Normal", "Complete", COMPLETE)
-        # The next pass deletes its Challenges, whatever wakes it.
+        # The next pass, whatever its cause, deletes the Challenges.
         return Result(when_idle=True)
 
     # --- failures -----------------------------------------------------------------------------------------

@@ -104,8 +104,8 @@ class RequestOrders:
                 patch = {"metadata": {"uid": uid, "annotations": {names.ACME_SUPERSEDED: "true"}}}
                 orders.put(await self._client.patch(ORDERS, key.name, key.namespace, patch))
 
-        # The first name is cert-manager's, the others are for when an Order of a deleted request, or a
-        # superseded one, has it.
+        # The first name is cert-manager's; the others are used if an Order of a deleted request, or a
+        # superseded Order, has it.
         second = f"{first}-{meta.uid[:8]}"
         for name in (first, second, *(f"{second}-{number}" for number in range(2, _MOST_NAMES))):
             if ObjectKey(meta.namespace, name) not in orders.cache:
@@ -138,7 +138,7 @@ class RequestOrders:
             made = await self._client.get(ORDERS, name, meta.namespace)
         else:
             if not is_controlled_by(made.metadata, meta.uid):
-                # It would be found by nothing, and another one made under the next name.
+                # Without it the Order would never be found, and another would be made under the next name.
                 await self._client.delete(ORDERS, name, meta.namespace, uid=made.metadata.uid)
                 raise OrderChanged(changed_by_admission(f'Order "{name}"', (CONTROLLER_REFERENCE,)))
         self._caches.orders.put(made)

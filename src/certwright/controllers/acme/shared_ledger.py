@@ -224,7 +224,7 @@ class SharedLedger:
             name: Share(share.revision, share.waiting if name in self._everyone else {})
             for name, share in self.saved.shares.items()
         }
-        # The process that creates it has counted the Orders of all shards; later each counts its own.
+        # The creator of the ledger has counted the Orders of all shards; later each shard counts its own.
         for name in self._everyone if self._is_new else self._own:
             shares[name] = Share(self.revision)
         shares[min(self._own)].waiting = waiting

@@ -318,12 +318,12 @@ class Secrets:
                 self._read.pop(key, None)
                 bare.moved_out(key, revision)
             if self._full.cache.revision(key) == revision:
-                # The same state, now with what was stripped of it.
+                # The same state, with its stripped parts restored.
                 self._full.cache.overwrite(secret)
             else:
                 self._full.put(secret)
             return False
-        # Add it here before it is removed there, because the handlers of the removal look for it here.
+        # Add it to this copy before its removal from the other, because the removal's handlers look here.
         if is_news := bare.cache.accepts(who):
             if self._is_used(key) or owning_certificate(who) is not None:
                 bare.take(who)

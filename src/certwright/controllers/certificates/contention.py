@@ -150,7 +150,7 @@ def _damage(snapshot: Snapshot) -> Verdict | None:
     if (broken := rules.first(rules.NO_PAIR, snapshot)) is not None:
         return broken
     foreign, request = rules.first(_FOREIGN, snapshot), snapshot.current_request
-    # What the spec asks for is compared last: it costs most, and nearly always it is unchanged.
+    # The spec is compared last: the comparison costs most, and the spec is nearly always unchanged.
     if foreign is None or request is None or snapshot.differences(request):
         return None
     return foreign

@@ -90,8 +90,8 @@ class Issuing:
             elif (moment := _withheld_until(request, snapshot)) is not None:
                 _report_withheld(moment, snapshot, draft)
         else:
-            # Show in the Certificate what its request waits for. In the normal course it never waits, so this
-            # costs no write.
+            # Show in the Certificate why its request waits. Normally it does not wait, so this costs no
+            # write.
             ready = conditions.find(request.status.conditions, reasons.READY)
             issuing = conditions.find(snapshot.certificate.status.conditions, reasons.ISSUING)
             if ready is None or issuing is None or ready.reason != reasons.PENDING or not ready.message:

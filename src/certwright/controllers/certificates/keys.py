@@ -40,7 +40,7 @@ class Keys:
         name = snapshot.certificate.status.next_private_key_secret_name
         named = snapshot.named_key
         if named is not None and is_without_owner(named):
-            # Its name stays until `act` has deleted it, because it is found by nothing else.
+            # The name stays until `act` has deleted the Secret, because nothing else finds the Secret.
             return
         if not snapshot.is_issuing:
             if name is not None:

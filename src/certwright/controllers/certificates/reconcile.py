@@ -220,7 +220,7 @@ class CertificateReconciler:
             for actor in self._steps.actors if self._rejections.retry_at(seen) is None else ():
                 did = await actor.act(seen, self._effects)
                 if did is Did.WROTE:
-                    # It may matter to a step before this one.
+                    # An earlier step may depend on the write.
                     return None
                 if did is Did.HANDED_ON:
                     # Only while issuing, when all has been decided: the later steps continue.

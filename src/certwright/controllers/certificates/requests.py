@@ -169,7 +169,7 @@ class Revisions:
         """Delete the oldest requests beyond the limit, of a Certificate that is Ready or is to be."""
         status = snapshot.certificate.status
         limit = snapshot.certificate.spec.revisions_kept
-        # Where another writer keeps overwriting the Secret, no pass but the issuing one sees it Ready.
+        # If another writer keeps overwriting the Secret, only the issuing pass sees Ready.
         is_well = conditions.is_true(status.conditions, reasons.READY) or snapshot.is_issuing
         if not is_well or limit < 1:
             return Did.NOTHING

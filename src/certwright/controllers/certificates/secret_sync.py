@@ -48,7 +48,7 @@ from certwright.resources.table import CERTIFICATES
 CONFLICT: Final = "SecretConflict"
 _OUR_REASONS = frozenset({CONFLICT, target.REFUSED, keystores.PASSWORD_NOT_FOUND, keystores.FAILED})
 
-# A Secret that lacks one of these is to be issued again, or is not ours.
+# A Secret that breaks one of these rules is issued again, or is not ours.
 _REQUIRED: tuple[Rule, ...] = (
     rules.secret_does_not_exist,
     rules.secret_is_missing_data,

@@ -203,7 +203,7 @@ def _is_ca(data: Mapping[str, bytes]) -> bool:
         return False
 
 
-# A certificate may change again immediately, e.g. a temporary one that the issued one replaces.
+# A certificate may change again immediately, e.g. when the issued certificate replaces a temporary one.
 _DEBOUNCE: Final = timedelta(seconds=0.25)
 _FIRST_RETRY, _LONGEST_RETRY = timedelta(seconds=1), timedelta(seconds=300)
 _BY_TARGET: Final = "target"
@@ -444,7 +444,7 @@ class Exports:
             self._changed.set()
 
     async def _write(self, target: _Target) -> None:
-        # One reads and writes at a time, so that no older Secret overwrites a newer one.
+        # One task at a time reads and writes, so that no older Secret overwrites a newer one.
         async with self._writing:
             await self._write_files(target)
 
@@ -469,7 +469,7 @@ class Exports:
         if problem := await asyncio.to_thread(pair_problem, secret.data):
             message = f"Secret {name}: {problem}; the exported files stay as they are"
             if self._fail(key, message):
-                # Its identity is all that an Event needs.
+                # An Event needs only the identity.
                 certificate = cast(Object, target)
                 self._recorder.event(CERTIFICATES, certificate, "Warning", "NotExported", message)
             return

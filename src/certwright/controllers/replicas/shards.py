@@ -140,7 +140,7 @@ class ShardedReplica(Member):
         pause_s = min([pause_s, *(lease.expires_in_s for lease in (self._group, *self._seats))])
         if self._working:
             if self._group.needs_renewal:
-                # Its renewal failed: there is time for one more.
+                # After a failed renewal there is time for another.
                 pause_s = self._retry_s / 3
             pause_s = min(
                 [pause_s, self._group.left_s, *(self._seats[number].left_s for number in self._working)]

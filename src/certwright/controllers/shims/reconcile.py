@@ -111,7 +111,7 @@ class ShimReconciler(Generic[T]):
             await self._create(source, certificate)
         elif not is_controlled_by(existing.metadata, source.metadata.uid):
             owner = controller_of(existing.metadata)
-            # That of a former object of this name is about to be deleted with it, which enqueues this key.
+            # A former object's Certificate is about to be deleted with that object, which enqueues this key.
             if owner is None or (owner.kind, owner.name) != (self._kind.kind, source.metadata.name):
                 whose = f"belongs to {owner.kind} {owner.name}" if owner else "was not made for an Ingress"
                 message = f'Certificate "{name}" {whose} and is left as it is; use another Secret name, or '

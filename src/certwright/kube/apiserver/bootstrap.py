@@ -215,7 +215,8 @@ def _cert_manager() -> list[Default]:
             [_rule(_READ, "clusterissuers", _CERT_MANAGER), _rule(_READ, "clusterissuersets", _SETS)],
             cluster_reader="true",
         ),
-        # In no other role, because its author decides which ClusterIssuers sign what was approved for a set.
+        # In no other role, because the author of a set decides which ClusterIssuers sign the requests
+        # approved for it.
         _cluster_role("cert-manager-issuersets-edit", [_rule(_WRITE, "issuersets", _SETS)]),
         # In no other role, because its author decides which files of the operator's machine are replaced.
         _cluster_role("cert-manager-deliveries-edit", [_rule(_WRITE, "deliveries", _SETS)]),

@@ -153,7 +153,7 @@ class Health:
         gives_reasons = gives_reasons and is_verbose
         lines: list[str] = []
         failed = False
-        # Concurrently, so that one slow check does not use up a probe's time for the others.
+        # Concurrently, so that a slow check does not use up a probe's time for the others.
         included = [check for check in checks if check not in excluded]
         problems = dict(zip(included, await asyncio.gather(*map(self._problem, included)), strict=True))
         for check in checks:

@@ -166,7 +166,7 @@ _ROOM = 16 * 1024
 _LARGEST_SAMPLE = _ROOM // 2
 # The number of a dictionary is one byte, and each dictionary takes 190 kB with its tables.
 _MOST_DICTIONARIES = 32
-# Number of texts by which a dictionary is judged; another one is made after as many again at the earliest.
+# The number of texts to judge a dictionary by; a new one is trained after as many again at the earliest.
 _JUDGED = 256
 # A dictionary is outdated when texts become larger by this factor than those right after its training.
 _WORSE = 1.3

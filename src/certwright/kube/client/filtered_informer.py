@@ -135,7 +135,7 @@ class PartialInformer(Informer[T]):
         super()._add_listed(obj, rewound=rewound)
 
     def _prune(self, revision: int) -> None:
-        # Those that became relevant while the list was read.
+        # Objects that became relevant during the list.
         self._listed.update(filter(self._listed_others.__contains__, self.cache.keys()))
         if self._elsewhere is None:
             self.others = self._listed_others

@@ -160,7 +160,7 @@ class HttpsTransport:
             try:
                 return await kept.response(request, body)
             except ClosedEarly:
-                # The server closed it while it was idle.
+                # The server closed the connection while idle.
                 if request.method not in _IDEMPOTENT:
                     raise
         tls = self._tls

@@ -44,10 +44,10 @@ from certwright.kube.util.durations import doubled
 FIRST_PAUSE = timedelta(seconds=1)
 LONGEST_PAUSE = timedelta(seconds=30)
 
-# A watch that ended later than this was a good one, even if it had no events.
+# A watch that ended later was a good watch, even without events.
 _SOON_S = 30.0
 
-# Less than the duration of a watch, so each one that lasts that long is followed by a comparison.
+# Less than the duration of a watch, so that each watch of full duration is followed by a comparison.
 _COMPARE_EVERY_S = 300.0
 
 # Failures in a row of a watch after which the revision itself is suspected.

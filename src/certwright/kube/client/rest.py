@@ -396,8 +396,8 @@ _UNRESERVED: Final = re.compile(r"[A-Za-z0-9._~-]*")  # RFC 3986 §2.3: never qu
 
 def object_path(kind: AnyKind, namespace: str, name: str, subresource: str = "") -> str:
     """The path of one object. Raises `NotFound` for a name that no object can have."""
-    # An annotation or a field may have named it. Without a name the request would be for all objects; a proxy
-    # that removes dot segments (RFC 3986 §5.2.4) would pass it on for another one, or for the namespace.
+    # The name may come from an annotation or a field. Without a name the request would be for all objects; a
+    # proxy that removes dot segments (RFC 3986 §5.2.4) would pass it on for another, or for the namespace.
     if not name or {namespace, name} & _DOT_SEGMENTS:
         raise errors.NotFound(f'{kind.plural} "{name}" not found')
     return _join(kind, namespace, name, subresource)

@@ -261,8 +261,8 @@ class LeaderElector:
         """Renew, until no renewal has succeeded for `renew_deadline` or another candidate holds the Lease."""
         problem, period_s = "", self._timing.retry_period.total_seconds()
         while self.is_held:
-            # Sooner after a failure, so that a request without a response leaves time for another one; not
-            # beyond the moment at which the Lease is lost.
+            # Sooner after a failure, so that a request without a response leaves time for another; not beyond
+            # the end of the Lease.
             await self._clock.sleep(min(period_s / 3 if problem else period_s, self.left_s))
             if self.is_held:
                 problem = await self._try(self.left_s)
@@ -315,7 +315,7 @@ class LeaderElector:
             elif self.holder not in ("", self.identity):
                 self._renewed_at = None
         except (Conflict, AlreadyExists):
-            # Another candidate was quicker; the next read shows which. There is never more than one holder.
+            # Another candidate was quicker: the next read shows which. There is never more than one holder.
             self._seen_at, self._seen = begun, None
             return ""
         except (ApiError, Unreachable) as error:

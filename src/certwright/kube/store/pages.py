@@ -15,7 +15,7 @@ from certwright.kube.store.log import Place, size_of_row
 Undo = Mapping[Place, Row | None]
 """The rows at a list's revision, of the places that have changed since."""
 
-# Most rows read for one page, however few it keeps, because other requests wait in that time.
+# The most rows that are read for one page, however few it keeps, because other requests wait meanwhile.
 _MOST_EXAMINED = 2_000
 
 

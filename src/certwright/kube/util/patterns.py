@@ -22,7 +22,7 @@ _GO_ERRORS = {
     "trailing \\": "trailing backslash at end of expression",
 }
 """RE2's errors in Go's words."""
-# What RE2 escapes, one escape at a time, so that `\\C` is a backslash and a C.
+# Escapes of RE2, one at a time, so that `\\C` is a backslash and a C.
 _ESCAPE = re.compile(r"\\Q.*?(?:\\E|\Z)|\\(.)", re.DOTALL)
 
 

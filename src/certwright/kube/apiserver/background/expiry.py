@@ -73,7 +73,7 @@ class EventExpiry:
         """Nothing to do: an Event that is missing when it is due is skipped."""
 
     def _note(self, key: Key, written: float) -> None:
-        # One minute after it is due, so that all of the minute has passed.
+        # A minute later than due, when the whole minute has passed.
         slot = int((written + self._ttl_s) // _SLOT_S) + 1
         keys = self._slots.get(slot)
         if keys is None:

@@ -81,8 +81,8 @@ _Range = tuple[str, dict[str, str], float]
 def _ranges(accept: str) -> list[_Range]:
     """The ranges in the order in which they are tried. A quality of 0 comes last but still counts."""
     ranges = [parsed for part in (accept or "*/*").split(",") if (parsed := _parse(part)) is not None]
-    # No sort key expresses Kubernetes' order: a range that names a type comes before one that names none,
-    # also against its quality. So this takes the same steps (Go's sort of short slices).
+    # No sort key expresses Kubernetes' order: a range with a type comes before a range without, whatever its
+    # quality. So this repeats the steps of Go's sort of short slices.
     for end in range(1, len(ranges)):
         at = end
         while at and _goes_before(ranges[at], ranges[at - 1]):

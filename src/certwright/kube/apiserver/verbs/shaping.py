@@ -298,7 +298,7 @@ def shape_update(
         drop_duplicate_owners(call, new["metadata"], admitted=admitted)
     if call.route.subresource == "status":
         given = new["metadata"]
-        # The stored object with the status of the new one; its metadata is a copy: it gets a new revision.
+        # The stored object with the new status. Its metadata is a copy, because it gets a new revision.
         restored = dict(old)
         _restore(restored, new, "status")
         _set_owners(restored, new["metadata"].get(MANAGED))

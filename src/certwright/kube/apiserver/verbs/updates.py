@@ -329,8 +329,8 @@ async def _store_update(backend: Backend, call: Call, new: Json, old: Json, row:
             return row
     call.require_client()
     if is_released(new):
-        # The change that removes the last finalizer is never stored: watchers see the object as it was, and
-        # the answer shows the change at the revision that it was made on.
+        # The change that removes the last finalizer is never stored: watchers see the object before it, and
+        # the answer shows the change at the object's old revision.
         await backend.delete(definition, row, objects.tombstone(row))
         return Row(row.key, row.revision, *columns(row.revision))
     return await backend.put(definition, row.key, columns, previous=row)

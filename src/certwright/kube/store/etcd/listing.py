@@ -101,7 +101,7 @@ class Reader:
         try:
             return read()
         except UnknownDataKey:
-            # Another server has begun to seal with a new key, which this one has not read yet.
+            # Another server has begun to encrypt with a new key, which this server has not read yet.
             if self._catch_up is not None:
                 await self._catch_up()
         except DamagedRow as error:

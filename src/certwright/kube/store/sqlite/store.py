@@ -184,7 +184,7 @@ class SqliteStore:
             counted, revision = self._reader.execute(statement, values).fetchone()
         except sqlite3.Error as error:
             raise explain(error, self._path) from error
-        # Of one snapshot: when it is newer than the last reported commit, it includes the batch in flight.
+        # Of one snapshot: if newer than the last reported commit, it includes the batch in flight.
         early = self._in_flight if revision > self.revision else None
         return int(counted) - (self._growth(early, bucket, namespace) if early is not None else 0)
 

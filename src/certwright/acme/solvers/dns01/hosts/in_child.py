@@ -175,7 +175,7 @@ class ChildHost(DnsHost):
             message = f"{failed}: it did not end within {timeout_s:g} s and was killed"
             if not alone:
                 raise SolverError(message) from None  # One by one they may succeed.
-            # The others with these settings would wait as long.
+            # Other challenges with these settings would wait as long.
             raise Throttled(message, self._now() + DEFAULT_PAUSE) from None
         try:
             return json_decoder(Answer).decode(text)
