@@ -281,6 +281,8 @@ def test_an_unknown_kind_is_answered_with_the_nearest_one(cli: Cli) -> None:
     outcome = cli("get", "certificats")
     assert outcome.status == 1
     assert outcome.err == 'error: the server has no kind "certificats"; did you mean "certificates"?\n'
+    named = cli("wait", "shop", "--for=condition=Ready")
+    assert '"shop"; if that is a name, write its kind first, e.g. certificate/shop\n' in named.err
 
 
 def test_delete_takes_files_and_selectors(cli: Cli, namespace: str, tmp_path: Path) -> None:

@@ -189,6 +189,14 @@ def test_two_commands_lead_from_an_installed_program_to_nginx_with_a_certificate
     assert machine.run(deployed).strip() == "True"
     assert "certwright runs" in machine.run(SERVICE)
     assert "write" not in machine.run("certwright setup nginx web")
+    planned = machine.run("certwright setup nginx web --dry-run")
+    assert "done already" in planned
+    assert "reload" not in planned
+    # A second one by hand, and what is left of it, are told apart from the service.
+    assert "is a service already" in machine.run("cd /tmp && certwright serve", status=1)
+    machine.run("cd /tmp && certwright create ca x --dry-run > x.yaml && certwright run x.yaml --once")
+    left = machine.run("cd /tmp && certwright status web", status=1)
+    assert "that of the service on this machine is --kubeconfig /var/lib/certwright/kubeconfig" in left
     # A renewal reaches nginx by the rule of polkit; the service's user may reload nothing else.
     machine.run("certwright renew web")
     eventually(machine, "certwright setup nginx web", "presents default/web")

@@ -165,6 +165,9 @@ async def session(
         advice = "is it running there, and does this machine reach it? --kubeconfig names another"
         if is_this_machine(urlsplit(access.server).hostname or ""):
             advice = "is the server running? `certwright serve` starts it, --kubeconfig names another"
+        service = SERVICE_DATA_DIR / "kubeconfig"
+        if choice.paths == (DEFAULT_DATA_DIR / "kubeconfig",) and os.access(service, os.R_OK):
+            advice = f"that of the service on this machine is --kubeconfig {service}"
         raise Failed(
             f"the server {access.server} of {choice} cannot be reached: {str(error).rstrip('.')}; {advice}"
         ) from error

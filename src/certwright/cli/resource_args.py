@@ -117,7 +117,15 @@ async def resolve(session: Session, words: Sequence[str], *, all_namespaces: boo
         raise click.UsageError("a name is only unique within its namespace: use -n NS instead of -A")
     known = await discovery.all_resources(session.client)
     for word, names in pairs:
-        for kind in await _kinds(session, known, word):
+        try:
+            kinds = await _kinds(session, known, word)
+        except discovery.UnknownKind as error:
+            if error.is_near or names:
+                raise
+            raise Failed(
+                f"{error}; if that is a name, write its kind first, e.g. certificate/{word}"
+            ) from error
+        for kind in kinds:
             namespace = session.namespace if kind.namespaced and not all_namespaces else ""
             targets.append(Target(kind, namespace, names))
     return targets

@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack
 import click
 
 from certwright.cli import daemon, lazy, server_flags
-from certwright.cli.access import USER_AGENT
+from certwright.cli.access import SERVICE_DATA_DIR, USER_AGENT
 from certwright.cli.configuration import Configured, only_reading
 from certwright.cli.errors import Failed
 from certwright.cli.export_flags import ExportFlags, export_options
@@ -69,7 +69,12 @@ async def _serve(
         try:
             server = await stop.unless_stopped(lazy.app.start_server(options))
         except lazy.app.StartError as error:
-            raise Failed(str(error)) from error
+            hint = ""
+            if SERVICE_DATA_DIR.exists() and options.data_dir != SERVICE_DATA_DIR:
+                hint = (
+                    "; on this machine certwright is a service already (`sudo certwright doctor` checks it)"
+                )
+            raise Failed(f"{error}{hint}") from error
         if server is None:
             return
 

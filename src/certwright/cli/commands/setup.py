@@ -393,7 +393,11 @@ class _SetUp:
         if not self._host.is_live:
             self._report_left(site, after)
             return
-        self._reload(is_changed=is_changed)
+        try:
+            self._reload(is_changed=is_changed)
+        except Failed as error:
+            stays = "what was made stays; run this again, or with --remove"
+            raise Failed(f"{error.format_message()}; {stays}") from error
         if not await self._is_served():
             raise Failed(f"{self._not_served()}; what was made stays, and running this again completes it")
         await self._deliver(site, after)
@@ -489,7 +493,8 @@ class _SetUp:
 
     def _plan(self, before: Sequence[Step], after: Sequence[Step], site: Site) -> list[Planned]:
         known, planned = self._known, _planned(before, self._host)
-        if self._host.is_live and self._host.has_systemd:
+        is_changed = any(step.state == "todo" for step in planned)
+        if is_changed and self._host.is_live and self._host.has_systemd:
             commands = f"systemctl daemon-reload; systemctl restart certwright; systemctl reload {known.unit}"
             planned.append(Planned("command", commands))
         objects = (
@@ -497,7 +502,10 @@ class _SetUp:
         )
         planned.append(Planned("object", f"{objects}written"))
         if after:
-            planned += [*_planned(after, self._host), Planned("reload", f"reload {known.title}")]
+            activating = _planned(after, self._host)
+            planned += activating
+            if any(step.state == "todo" for step in activating):
+                planned.append(Planned("reload", f"reload {known.title}"))
         else:
             planned.append(Planned("manual", f"add to {known.into}", details=known.lines(site)))
         return [*planned, Planned("check", f"check that {self._requested.where} presents the certificate")]

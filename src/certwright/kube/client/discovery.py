@@ -22,7 +22,12 @@ _AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryL
 
 
 class UnknownKind(LookupError):
-    """The server has no kind of that name. The text is one sentence, with a suggestion."""
+    """The server has no kind of that name. The text is one sentence, with a suggestion where a kind has a
+    similar name (`is_near`)."""
+
+    def __init__(self, sentence: str, hint: str) -> None:
+        super().__init__(f"{sentence}{hint}")
+        self.is_near = bool(hint)
 
 
 class _GroupVersion(msgspec.Struct, rename="camel"):
@@ -163,7 +168,7 @@ async def resolve(client: Client, word: str, kinds: Sequence[DictKind] | None = 
             if name in _names(kind):
                 return kind
     known = [name for kind in kinds for name in (kind.singular, kind.plural, f"{kind.plural}.{kind.group}")]
-    raise UnknownKind(f'the server has no kind "{word}"{_hint(lowered, known)}')
+    raise UnknownKind(f'the server has no kind "{word}"', _hint(lowered, known))
 
 
 async def kind_for(client: Client, api_version: str, kind: str) -> DictKind:
@@ -182,7 +187,7 @@ async def kind_for(client: Client, api_version: str, kind: str) -> DictKind:
         others = [version for version in versions if not group.endswith(f".{version.partition('/')[0]}")]
         hint = _hint(api_version, ("v1", *others))
         hint = f", nor anything else of that version{hint}" if hint else ""
-    raise UnknownKind(f'the server has no kind "{kind}" in {api_version}{hint}')
+    raise UnknownKind(f'the server has no kind "{kind}" in {api_version}', hint)
 
 
 async def _of_version(client: Client, api_version: str) -> list[DictKind]:
