@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from datetime import timedelta
@@ -15,7 +16,9 @@ from certwright.app.stores import check_row
 from certwright.kube.api import naming
 from certwright.kube.apiserver.background.expiry import DEFAULT_TTL
 from certwright.kube.apiserver.base.features import FeatureGates
+from certwright.kube.apiserver.builtin import make_registry
 from certwright.kube.apiserver.http.fairness import InFlight
+from certwright.kube.apiserver.model.registry import Registry
 from certwright.kube.apiserver.server import ApiServer
 from certwright.kube.store.contract import Store
 from certwright.kube.store.etcd.client import Access
@@ -25,6 +28,7 @@ from certwright.kube.store.sqlite.store import open_sqlite
 from certwright.kube.util.clock import TestClock
 from certwright.kube.util.http_messages import Identity
 from certwright.resources.crds import custom_resource_definitions
+from kube.apiserver.accepting import serve
 from kube.apiserver.callers import ADMIN, Api, StartApi
 from kube.apiserver.over_tls import Served, served
 from support.definitions import started_store
@@ -141,3 +145,12 @@ async def api(start_api: StartApi) -> Api:
     started: Api = await start_api()
     await started.settle()
     return started
+
+
+@pytest.fixture
+def registry() -> Registry:
+    """The kinds of a server, those of our definitions among them, without a server."""
+    made = make_registry(TestClock())
+    for crd in copy.deepcopy(custom_resource_definitions()):
+        serve(made, crd)
+    return made

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from conformance.kinds import INTEGER, STRING, an_object, crd
 from kube.apiserver.callers import CRDS, MERGE, PARTIAL, TABLE, Api, Json
 from kube.apiserver.webhook_server import WebhookServer, patch, register, running
 
@@ -40,37 +41,20 @@ def host(version: str, called: str, /, **spec: Any) -> Json:
 
 
 def host_crd(client: Json) -> Json:
-    def version(name: str, properties: Json, *, storage: bool) -> Json:
-        spec = {"type": "object", "required": sorted(properties), "properties": properties}
-        schema = {"type": "object", "properties": {"spec": spec}}
+    made = crd("hosts", {}, kind="Host", group="example.com")
+    [first] = made["spec"]["versions"]
+    versions = made["spec"]["versions"] = []
+    for name, properties in (("v1", {"host": STRING}), ("v2", {"name": STRING, "port": INTEGER})):
+        spec = {**an_object(**properties), "required": sorted(properties)}
         columns = [
             {"name": key.capitalize(), "type": "string", "jsonPath": f".spec.{key}"} for key in properties
         ]
-        return {
-            "name": name,
-            "served": True,
-            "storage": storage,
-            "schema": {"openAPIV3Schema": schema},
-            "additionalPrinterColumns": columns,
-        }
-
-    text, number = {"type": "string"}, {"type": "integer"}
-    return {
-        "metadata": {"name": "hosts.example.com"},
-        "spec": {
-            "group": "example.com",
-            "scope": "Namespaced",
-            "names": {"plural": "hosts", "kind": "Host"},
-            "versions": [
-                version("v1", {"host": text}, storage=True),
-                version("v2", {"name": text, "port": number}, storage=False),
-            ],
-            "conversion": {
-                "strategy": "Webhook",
-                "webhook": {"clientConfig": client, "conversionReviewVersions": ["v1"]},
-            },
-        },
-    }
+        schema = {"openAPIV3Schema": an_object(spec=spec)}
+        more = {"schema": schema, "additionalPrinterColumns": columns, "storage": name == "v1"}
+        versions.append({**first, "name": name, **more})
+    webhook = {"clientConfig": client, "conversionReviewVersions": ["v1"]}
+    made["spec"]["conversion"] = {"strategy": "Webhook", "webhook": webhook}
+    return made
 
 
 @pytest.fixture
@@ -106,18 +90,6 @@ async def test_a_change_takes_fields_from_their_owners_in_other_versions(
     assert _owned(updated) == {"ann example.com/v1": {}, "bob example.com/v2": {"f:port": {}}}
     # What is stored, before and after in the version of the other owner, what is written, and the answer.
     assert len(webhook.reviews) == 5
-
-
-async def test_an_apply_comes_into_conflict_with_owners_in_other_versions(hosts: Api) -> None:
-    await hosts.ok("POST", f"{V1}?fieldManager=ann", host("v1", "b", host="y:2"))
-    manifest, target = host("v2", "b", port=3), f"{V2}/b?fieldManager=bob"
-    refused = await hosts.call("PATCH", target, manifest, content_type=APPLY)
-    assert (refused.status, [cause["field"] for cause in refused.json["details"]["causes"]]) == (
-        409,
-        [".spec.host"],
-    )
-    applied = await hosts.ok("PATCH", f"{target}&force=true", manifest, content_type=APPLY)
-    assert _owned(applied)["bob example.com/v2"] == {"f:port": {}}
 
 
 async def test_a_webhook_that_cannot_be_asked_leaves_nobody_an_owner(

@@ -55,19 +55,6 @@ async def test_a_namespace_goes_with_all_that_is_in_it(api: Api) -> None:
     await api.namespace("team")
 
 
-@pytest.mark.every_store
-async def test_a_namespace_waits_for_finalizers_in_it(api: Api) -> None:
-    await api.namespace("team")
-    await api.secret("a", namespace="team", finalizers=["test.dev/hold"])
-    await api.ok("DELETE", "/api/v1/namespaces/team")
-    await turns()
-    assert await api.exists("/api/v1/namespaces/team")
-    release: Json = {"metadata": {"finalizers": []}}
-    await api.merge("/api/v1/namespaces/team/secrets/a", release)
-    await api.settle()
-    assert not await api.exists("/api/v1/namespaces/team")
-
-
 async def test_a_restart_goes_on_with_a_namespace(start_api: StartApi) -> None:
     store = MemoryStore()
     api = await start_api(store=store)

@@ -2,34 +2,21 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 import msgspec
 import pytest
 
 from certwright.kube.api.errors import MethodNotAllowed, NotAcceptable
-from certwright.kube.apiserver.builtin import make_registry
 from certwright.kube.apiserver.model.registry import Registry, version_rank
 from certwright.kube.apiserver.representations import discovery
-from certwright.kube.util.clock import TestClock
 from certwright.kube.util.http_messages import Response
-from certwright.resources.crds import custom_resource_definitions
-from kube.apiserver.accepting import serve
 
 Json = dict[str, Any]
 AGGREGATED = (
     "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,"
     "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json"
 )
-
-
-@pytest.fixture
-def registry() -> Registry:
-    made = make_registry(TestClock())
-    for crd in copy.deepcopy(custom_resource_definitions()):
-        serve(made, crd)
-    return made
 
 
 def respond(registry: Registry, path: str, accept: str, known: str = "", **options: str) -> Response:

@@ -27,19 +27,10 @@ from certwright.kube.apiserver.openapi import proto
 from certwright.kube.apiserver.openapi.documents import OpenApi
 from certwright.kube.util.clock import TestClock
 from certwright.kube.util.http_messages import Response
-from certwright.resources.crds import custom_resource_definitions
 from kube.apiserver.accepting import serve
 
 Json = dict[str, Any]
 PROTOBUF = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
-
-
-@pytest.fixture
-def registry() -> Registry:
-    made = make_registry(TestClock())
-    for crd in copy.deepcopy(custom_resource_definitions()):
-        serve(made, crd)
-    return made
 
 
 @pytest.fixture
@@ -101,19 +92,6 @@ def test_a_document_holds_all_that_it_refers_to(api: OpenApi, path: str) -> None
     assert set(references(content)) <= schemas
 
 
-def test_kubectl_finds_out_that_patches_take_field_validation(api: OpenApi) -> None:
-    content = document(api, "/openapi/v3/apis/cert-manager.io/v1")
-    item = content["paths"]["/apis/cert-manager.io/v1/namespaces/{namespace}/certificates/{name}"]
-    assert item["patch"]["x-kubernetes-group-version-kind"] == {
-        "group": "cert-manager.io",
-        "version": "v1",
-        "kind": "Certificate",
-    }
-    assert {"fieldValidation", "dryRun"} <= {parameter["name"] for parameter in item["patch"]["parameters"]}
-    assert "application/merge-patch+json" in item["patch"]["requestBody"]["content"]
-    assert "application/strategic-merge-patch+json" not in item["patch"]["requestBody"]["content"]
-
-
 def test_strategic_patches_are_said_to_work_for_core_kinds(api: OpenApi) -> None:
     item = document(api, "/openapi/v3/api/v1")["paths"]["/api/v1/namespaces/{namespace}/secrets/{name}"]
     assert "application/strategic-merge-patch+json" in item["patch"]["requestBody"]["content"]
@@ -143,14 +121,6 @@ def test_every_field_of_our_kinds_and_the_built_in_kinds_is_explained(
         for name, schema in schemas.items():
             if name in explained or not name.startswith("io.k8s.api."):
                 assert list(unexplained(schema, name)) == []
-
-
-def test_a_schema_keeps_what_the_definition_says_and_gets_the_frame(api: OpenApi) -> None:
-    schemas = document(api, "/openapi/v3/apis/cert-manager.io/v1")["components"]["schemas"]
-    certificate = schemas["io.cert-manager.v1.Certificate"]
-    assert {"apiVersion", "kind", "metadata", "spec", "status"} == certificate["properties"].keys()
-    assert "secretName" in certificate["properties"]["spec"]["required"]
-    assert "io.k8s.api.core.v1.Secret" in document(api, "/openapi/v3/api/v1")["components"]["schemas"]
 
 
 def test_the_second_version_holds_all_kinds_and_nothing_newer(api: OpenApi) -> None:
