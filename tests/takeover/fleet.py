@@ -99,9 +99,7 @@ _PASSWORD = {"create": True, "passwordSecretRef": {"name": "keystore-password", 
 
 def with_all_outputs() -> Issued:
     """Template, further formats and both key stores."""
-    plain = Issued(
-        name="outputs", issuer=FULL, names=Names(dns=["outputs.example.org"]), authority=INTERMEDIATE
-    )
+    plain = Issued("outputs", FULL, Names(dns=["outputs.example.org"]), authority=INTERMEDIATE)
     pem = key_pem(plain.key)
     contents = keystores.Contents(pem, plain.chain, ROOT.pem, "changeit")
     jks, jks_trust = keystores.jks_files(contents, alias="", now=BORN)
@@ -157,9 +155,9 @@ def every_name() -> Issued:
         emails=["all@example.org"],
     )
     return Issued(
-        name="every-name",
-        issuer=CLUSTER_CA,
-        names=names,
+        "every-name",
+        CLUSTER_CA,
+        names,
         encoding="PKCS8",
         spec={
             "privateKey": {"algorithm": "ECDSA", "size": 256, "encoding": "PKCS8", "rotationPolicy": "Never"},
@@ -178,16 +176,10 @@ def changed_unnoticed() -> list[Issued]:
     constraints = {"critical": True, "permitted": {"dnsDomains": ["example.org"]}}
     ca = Names(common_name="Team CA", is_ca=True)
     return [
-        Issued(
-            name="duration-later",
-            issuer=CA,
-            names=names,
-            spec={"duration": "8760h"},
-            request_spec={"duration": None},
-        ),
-        Issued(name="usages-later", issuer=CA, names=names, spec={"encodeUsagesInRequest": False}),
-        Issued(name="hash-later", issuer=CA, names=names, spec={"signatureAlgorithm": "ECDSAWithSHA384"}),
-        Issued(name="constraints-later", issuer=CA, names=ca, spec={"nameConstraints": constraints}),
+        Issued("duration-later", CA, names, spec={"duration": "8760h"}, request_spec={"duration": None}),
+        Issued("usages-later", CA, names, spec={"encodeUsagesInRequest": False}),
+        Issued("hash-later", CA, names, spec={"signatureAlgorithm": "ECDSAWithSHA384"}),
+        Issued("constraints-later", CA, ca, spec={"nameConstraints": constraints}),
     ]
 
 
@@ -200,56 +192,32 @@ def plain() -> list[Issued]:
     }
     inject = {"cert-manager.io/allow-direct-injection": "true"}
     return [
-        Issued(
-            name="by-ca",
-            issuer=CA,
-            names=web,
-            key=new_key("RSA"),
-            spec={"privateKey": None},
-            authority=INTERMEDIATE,
-        ),
-        Issued(name="by-full-reference", issuer=FULL, names=web, authority=INTERMEDIATE),
-        Issued(
-            name="by-itself",
-            issuer={"name": "self"},
-            names=Names(common_name="self", dns=["self.example.org"]),
-        ),
-        Issued(
-            name="ed25519",
-            issuer=CA,
-            names=web,
-            key=new_key("Ed25519"),
-            spec={"privateKey": {"algorithm": "Ed25519"}},
-        ),
-        Issued(name="by-vault", issuer={"name": "vault", "kind": "Issuer"}, names=web),
-        Issued(name="by-venafi", issuer={"name": "venafi", "kind": "Issuer"}, names=web),
+        Issued("by-ca", CA, web, key=new_key("RSA"), spec={"privateKey": None}, authority=INTERMEDIATE),
+        Issued("by-full-reference", FULL, web, authority=INTERMEDIATE),
+        Issued("by-itself", {"name": "self"}, Names(common_name="self", dns=["self.example.org"])),
+        Issued("ed25519", CA, web, key=new_key("Ed25519"), spec={"privateKey": {"algorithm": "Ed25519"}}),
+        Issued("by-vault", {"name": "vault", "kind": "Issuer"}, web),
+        Issued("by-venafi", {"name": "venafi", "kind": "Issuer"}, web),
         # As those of Let's Encrypt: a second less than 90 days, a third of which is no whole second.
-        Issued(name="by-acme", issuer=ACME, names=web, has_ca=False, life=timedelta(days=90) - second),
+        Issued("by-acme", ACME, web, has_ca=False, life=timedelta(days=90) - second),
+        Issued("by-stranger", {"name": "x", "kind": "AWSPCAIssuer", "group": "awspca.example.org"}, web),
         Issued(
-            name="by-stranger",
-            issuer={"name": "x", "kind": "AWSPCAIssuer", "group": "awspca.example.org"},
-            names=web,
-        ),
-        Issued(
-            name="percentage",
-            issuer=CA,
-            names=web,
+            "percentage",
+            CA,
+            web,
             spec={"renewBeforePercentage": 25},
             renewal=BORN + timedelta(days=67, hours=12),
         ),
         Issued(
-            name="team-ca",
-            issuer=CA,
-            names=Names(common_name="Team", is_ca=True),
-            spec={"isCA": True, "duration": "2160h0m0s"},
+            "team-ca", CA, Names(common_name="Team", is_ca=True), spec={"isCA": True, "duration": "2160h0m0s"}
         ),
         Issued(
-            name="literal",
-            issuer=CA,
-            names=Names(common_name="literal"),
+            "literal",
+            CA,
+            Names(common_name="literal"),
             spec={"literalSubject": "CN=literal", "commonName": None},
         ),
-        Issued(name="shop", issuer=CA, names=web, certificate_meta=from_shim, notes_of_others=inject),
+        Issued("shop", CA, web, certificate_meta=from_shim, notes_of_others=inject),
         every_name(),
         with_all_outputs(),
         *changed_unnoticed(),
@@ -259,13 +227,11 @@ def plain() -> list[Issued]:
 def old_versions() -> list[Issued]:
     """Of cert-manager 1.1: without the label, without applied fields, without some annotations."""
     return [
-        Issued(name="ancient", issuer=CA, names=Names(dns=["ancient.example.org"]), modern=False),
+        Issued("ancient", CA, Names(dns=["ancient.example.org"]), modern=False),
         Issued(
-            name="ancient-team",
-            issuer=CLUSTER_CA,
-            names=Names(
-                common_name="Team", subject={"organizations": ["Example"]}, emails=["team@example.org"]
-            ),
+            "ancient-team",
+            CLUSTER_CA,
+            Names(common_name="Team", subject={"organizations": ["Example"]}, emails=["team@example.org"]),
             modern=False,
         ),
     ]
@@ -274,11 +240,7 @@ def old_versions() -> list[Issued]:
 def failed_one() -> list[Json]:
     """Its third attempt to renew has failed an hour ago; the certificate is still good."""
     made = Issued(
-        name="failing",
-        issuer=ACME,
-        names=Names(dns=["failing.example.org"]),
-        begin=START - timedelta(days=70),
-        has_ca=False,
+        "failing", ACME, Names(dns=["failing.example.org"]), begin=START - timedelta(days=70), has_ca=False
     )
     why = 'Failed to wait for order resource "failing-2-1234" to become ready: order is in "invalid" state: '
     text = f"The certificate request has failed to complete and will be retried: {why}"
@@ -309,11 +271,7 @@ def failed_one() -> list[Json]:
 def with_history() -> list[Json]:
     """Three revisions are kept."""
     made = Issued(
-        name="history",
-        issuer=CA,
-        names=Names(dns=["history.example.org"]),
-        revision=3,
-        spec={"revisionHistoryLimit": 3},
+        "history", CA, Names(dns=["history.example.org"]), revision=3, spec={"revisionHistoryLimit": 3}
     )
     others = [replace(made, key=new_key(), revision=number).request() for number in (1, 2)]
     # Before 1.9 names were random.

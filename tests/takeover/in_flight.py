@@ -49,10 +49,8 @@ class Renewal:
 
 def renewal(key: Key | None = None) -> Renewal:
     """One that began a moment ago."""
-    old = Issued(name="web", issuer=fleet.CA, names=fleet.WEB, begin=START - timedelta(days=70))
-    return Renewal(
-        old, Issued(name="web", issuer=fleet.CA, names=fleet.WEB, key=key or new_key(), begin=START)
-    )
+    old = Issued("web", fleet.CA, fleet.WEB, begin=START - timedelta(days=70))
+    return Renewal(old, Issued("web", fleet.CA, fleet.WEB, key=key or new_key(), begin=START))
 
 
 def _noted(case: Renewal) -> Json:
@@ -63,36 +61,20 @@ def _finished(case: Renewal) -> Json:
     return case.new.certificate(nextPrivateKeySecretName=NEXT, revision=2)
 
 
+def _going(r: Renewal, *more: Json) -> list[Json]:
+    """The next key is noted in the Certificate; what else there is."""
+    return [_noted(r), r.old.secret(), r.old.request(), r.next_key, *more]
+
+
+NOT_READY = "Referenced issuer does not have a Ready status condition"
 STAGES: dict[str, tuple[Callable[[Renewal], list[Json]], int, int]] = {
     "it is to be renewed": (lambda r: [r.certificate(), r.old.secret(), r.old.request()], 1, 1),
     "the key is made": (lambda r: [r.certificate(), r.old.secret(), r.old.request(), r.next_key], 0, 1),
-    "the key is noted": (lambda r: [_noted(r), r.old.secret(), r.old.request(), r.next_key], 0, 1),
-    "it is asked for": (
-        lambda r: [_noted(r), r.old.secret(), r.old.request(), r.next_key, r.request()],
-        0,
-        0,
-    ),
-    "it is approved": (
-        lambda r: [_noted(r), r.old.secret(), r.old.request(), r.next_key, r.request(approved())],
-        0,
-        0,
-    ),
-    "the issuer was not ready": (
-        lambda r: [
-            _noted(r),
-            r.old.secret(),
-            r.old.request(),
-            r.next_key,
-            r.request(approved(), pending("Referenced issuer does not have a Ready status condition")),
-        ],
-        0,
-        0,
-    ),
-    "it is signed": (
-        lambda r: [_noted(r), r.old.secret(), r.old.request(), r.next_key, r.request(approved(), issued())],
-        0,
-        0,
-    ),
+    "the key is noted": (_going, 0, 1),
+    "it is asked for": (lambda r: _going(r, r.request()), 0, 0),
+    "it is approved": (lambda r: _going(r, r.request(approved())), 0, 0),
+    "the issuer was not ready": (lambda r: _going(r, r.request(approved(), pending(NOT_READY))), 0, 0),
+    "it is signed": (lambda r: _going(r, r.request(approved(), issued())), 0, 0),
     "it is stored": (
         lambda r: [_noted(r), r.new.secret(), r.old.request(), r.next_key, r.request(approved(), issued())],
         0,

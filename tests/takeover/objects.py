@@ -10,7 +10,7 @@ import base64
 import json
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Any
@@ -101,7 +101,7 @@ def keys_of(encoded: Mapping[str, Any]) -> Json:
     return {f"f:{key}": {} for key in encoded}
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Issued:
     """One Certificate, and what cert-manager keeps of it: its Secret and its current request.
 
@@ -112,6 +112,7 @@ class Issued:
     name: str
     issuer: Mapping[str, str]
     names: Names
+    _: KW_ONLY
     key: Key = field(default_factory=new_key)
     authority: Authority = ROOT
     begin: datetime = BORN

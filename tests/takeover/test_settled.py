@@ -24,7 +24,7 @@ async def test_what_is_at_rest_is_left_alone() -> None:
 
 
 async def test_the_next_renewals_come_when_cert_manager_would_have_made_them() -> None:
-    planned = Issued(name="by-ca", issuer=fleet.CA, names=fleet.WEB, authority=INTERMEDIATE)
+    planned = Issued("by-ca", fleet.CA, fleet.WEB, authority=INTERMEDIATE)
     async with taken_over([*fleet.issuers(), *fleet.issuer_secrets(), *planned.all()]) as world:
         await world.advance_to(planned.renewal_time - timedelta(seconds=1))
         assert written(world) == []
@@ -54,7 +54,7 @@ async def test_a_secret_of_an_old_version_gets_its_label_and_annotations_in_one_
 
 
 async def test_only_the_label_is_put_back_where_only_the_label_is_missing() -> None:
-    made = Issued(name="web", issuer=fleet.CA, names=fleet.WEB)
+    made = Issued("web", fleet.CA, fleet.WEB)
     secret = made.secret()
     del secret["metadata"]["labels"]
     objects = [*fleet.issuers(), *fleet.issuer_secrets(), made.certificate(), made.request(), secret]
@@ -65,7 +65,7 @@ async def test_only_the_label_is_put_back_where_only_the_label_is_missing() -> N
 
 
 async def test_owned_secrets_stay_owned_where_the_flag_is_given() -> None:
-    made = Issued(name="web", issuer=fleet.CA, names=fleet.WEB, owned_secret=True)
+    made = Issued("web", fleet.CA, fleet.WEB, owned_secret=True)
     objects = [*fleet.issuers(), *fleet.issuer_secrets(), *made.all()]
     async with taken_over(objects, certificate_owner_references=True) as world:
         assert written(world) == []
@@ -92,7 +92,7 @@ async def test_a_failed_issuance_goes_on_waiting_and_counting() -> None:
 
 
 async def test_a_certificate_that_is_due_is_renewed_once_with_a_key_as_the_spec_says() -> None:
-    due = Issued(name="web", issuer=fleet.CA, names=fleet.WEB, begin=START - timedelta(days=70))
+    due = Issued("web", fleet.CA, fleet.WEB, begin=START - timedelta(days=70))
     async with taken_over([*fleet.issuers(), *fleet.issuer_secrets(), *due.all()]) as world:
         names = [request.metadata.name for request in (await world.client.list(CERTIFICATE_REQUESTS)).items]
         assert names == ["web-2"]
