@@ -124,14 +124,6 @@ def test_warnings_name_the_document_and_show_the_letters(cli: Cli, namespace: st
     assert "is a CA and gets a new key" in cli("renew", "web", "-n", namespace).err
 
 
-def test_a_name_that_yaml_takes_for_a_truth_value_is_told(cli: Cli, namespace: str) -> None:
-    outcome = cli("apply", "-f", "-", "-n", namespace, stdin=CONFIG_MAP.replace("name: c", "name: no"))
-    assert outcome.status == 1
-    assert (
-        "metadata.name: false is not text (YAML reads n, no and off so); put quotes around it" in outcome.err
-    )
-
-
 def test_a_folder_is_read_file_by_file(cli: Cli, namespace: str, tmp_path: Path) -> None:
     (tmp_path / "b.yaml").write_text(CONFIG_MAP)
     (tmp_path / "a.json").write_text(
@@ -150,17 +142,20 @@ def test_files_that_are_not_there_or_empty_are_told(cli: Cli, tmp_path: Path) ->
     assert (nothing.status, nothing.err) == (1, "error: standard input contains no objects\n")
 
 
-def test_a_namespace_that_does_not_exist_is_told(cli: Cli) -> None:
-    outcome = cli("apply", "-f", "-", "-n", "nowhere", stdin=CONFIG_MAP)
-    assert outcome.status == 1
-    assert 'namespaces "nowhere" not found' in outcome.err
-
-
-def test_a_document_of_another_namespace_than_asked_for_is_refused(cli: Cli, namespace: str) -> None:
-    manifest = CONFIG_MAP.replace("{name: c}", "{name: c, namespace: default}")
-    outcome = cli("apply", "-f", "-", "-n", namespace, stdin=manifest)
-    assert outcome.status == 1
-    assert f"metadata.namespace: is `default`, but --namespace says `{namespace}`" in outcome.err
+@pytest.mark.parametrize(
+    ("where", "metadata", "sentence"),
+    [
+        pytest.param("", "name: no", "metadata.name: false is not text (YAML reads n, no", id="a truth"),
+        pytest.param("nowhere", "name: c", 'namespaces "nowhere" not found', id="no such namespace"),
+        pytest.param("", "name: c, namespace: default", "is `default`, but --namespace says `", id="another"),
+    ],
+)
+def test_a_document_that_cannot_be_applied_there_is_refused(
+    cli: Cli, namespace: str, where: str, metadata: str, sentence: str
+) -> None:
+    manifest = CONFIG_MAP.replace("name: c", metadata)
+    outcome = cli("apply", "-f", "-", "-n", where or namespace, stdin=manifest)
+    assert (outcome.status, sentence in outcome.err) == (1, True), outcome.err
 
 
 def test_one_certificate_from_apply_to_delete(cli: Cli, namespace: str) -> None:
@@ -271,18 +266,25 @@ def test_options_may_precede_the_command(cli: Cli, namespace: str, daemon: Path)
     assert cli("-A", "get", "cm", "-o", "name").out.count("configmap/c\n") >= 1
 
 
-def test_nothing_found_is_said_on_standard_error(cli: Cli, namespace: str) -> None:
-    outcome = cli("get", "certificates", "-n", namespace)
-    assert (outcome.status, outcome.out) == (0, "")
-    assert outcome.err == f"no certificates in namespace {namespace} (-A searches all)\n"
-
-
-def test_an_unknown_kind_is_answered_with_the_nearest_one(cli: Cli) -> None:
-    outcome = cli("get", "certificats")
-    assert outcome.status == 1
-    assert outcome.err == 'error: the server has no kind "certificats"; did you mean "certificates"?\n'
-    named = cli("wait", "shop", "--for=condition=Ready")
-    assert '"shop"; if that is a name, write its kind first, e.g. certificate/shop\n' in named.err
+@pytest.mark.parametrize(
+    ("words", "status", "sentence"),
+    [
+        ("get certificates", 0, "no certificates in namespace NS (-A searches all)"),
+        ("get certificats", 1, 'error: the server has no kind "certificats"; did you mean "certificates"?'),
+        (
+            "wait shop --for=delete",
+            1,
+            '"shop"; if that is a name, write its kind first, e.g. certificate/shop',
+        ),
+        ("renew --all", 1, "error: there is no such certificate in namespace NS"),
+    ],
+)
+def test_nothing_found_is_said_on_standard_error(
+    cli: Cli, namespace: str, words: str, status: int, sentence: str
+) -> None:
+    outcome = cli(*words.split(), "-n", namespace)
+    assert (outcome.status, outcome.out) == (status, "")
+    assert outcome.err.endswith(sentence.replace("NS", namespace) + "\n")
 
 
 def test_delete_takes_files_and_selectors(cli: Cli, namespace: str, tmp_path: Path) -> None:
@@ -300,13 +302,6 @@ def test_delete_takes_files_and_selectors(cli: Cli, namespace: str, tmp_path: Pa
     assert cli("delete", "cm", "--all", *here).out.startswith("configmap/c deleted\n")
     assert cli("delete", "secrets", "--all", *here).err == "no secrets to delete\n"
     assert cli("wait", "cm", "c", "--for=delete", *here).out == "configmap/c deleted\n"
-
-
-def test_renew_of_nothing_is_told(cli: Cli, namespace: str) -> None:
-    outcome = cli("renew", "nobody", "-n", namespace)
-    assert (outcome.status, 'certificates.cert-manager.io "nobody" not found' in outcome.err) == (1, True)
-    everything = cli("renew", "--all", "-n", namespace)
-    assert everything.err == f"error: there is no such certificate in namespace {namespace}\n"
 
 
 NAMED = """
@@ -335,52 +330,65 @@ def test_renew_reports_a_time_that_the_ca_has_named(cli: Cli, namespace: str) ->
     assert "waits until 2099-01-01T00:00:00Z, the time that its issuer has named" in outcome.err
 
 
-def test_a_wrong_token_is_told_as_such(cli: Cli, daemon: Path, tmp_path: Path) -> None:
-    stranger = tmp_path / "kubeconfig"
-    stranger.write_text(re.sub(r"token: .*", "token: wrong", daemon.read_text()))
-    outcome = cli("get", "certificates", "--kubeconfig", str(stranger))
-    assert outcome.status == 1
-    assert f"of {stranger} (from --kubeconfig) rejected the request: " in outcome.err
-    assert "use the kubeconfig written at startup" in outcome.err
+AUTHORITY = "certificate-authority-data: "
 
 
-def test_a_kubeconfig_of_another_server_is_told_as_such(cli: Cli, daemon: Path, tmp_path: Path) -> None:
-    other = tmp_path / "kubeconfig"
-    ca = base64.b64encode(new_root("another server").pem).decode()
-    other.write_text(
-        re.sub(r"certificate-authority-data: .*", f"certificate-authority-data: {ca}", daemon.read_text())
-    )
-    outcome = cli("get", "certificates", "--kubeconfig", str(other))
-    assert outcome.status == 1
-    assert "is not trusted: " in outcome.err
-    assert (
-        f"if the kubeconfig {other} (from --kubeconfig) is that of another server, take the one"
-        in outcome.err
-    )
-
-
-def test_a_name_that_is_not_in_the_servers_certificate_is_reported_with_the_flag(
-    cli: Cli, daemon: Path, tmp_path: Path
+@pytest.mark.parametrize(
+    ("pattern", "replacement", "sentences"),
+    [
+        pytest.param(
+            r"token: .*",
+            "token: wrong",
+            (
+                "of KUBECONFIG (from --kubeconfig) rejected the request: ",
+                "use the kubeconfig written at startup",
+            ),
+            id="a wrong token",
+        ),
+        pytest.param(
+            rf"{AUTHORITY}.*",
+            AUTHORITY + base64.b64encode(new_root("another server").pem).decode(),
+            (
+                "is not trusted: ",
+                "if the kubeconfig KUBECONFIG (from --kubeconfig) is that of another server, take the one",
+            ),
+            id="of another server",
+        ),
+        pytest.param(
+            AUTHORITY,
+            f"tls-server-name: pki.example.test\n    {AUTHORITY}",
+            ("start the server with --tls-san pki.example.test, or use one of its other names",),
+            id="a name that is not in the server's certificate",
+        ),
+    ],
+)
+def test_a_kubeconfig_that_does_not_fit_is_told_with_the_fix(
+    cli: Cli, daemon: Path, tmp_path: Path, pattern: str, replacement: str, sentences: tuple[str, ...]
 ) -> None:
-    other = tmp_path / "kubeconfig"
-    authority = "certificate-authority-data: "
-    named = f"tls-server-name: pki.example.test\n    {authority}"
-    other.write_text(daemon.read_text().replace(authority, named))
-    outcome = cli("get", "certificates", "--kubeconfig", str(other))
+    path = tmp_path / "kubeconfig"
+    path.write_text(re.sub(pattern, replacement, daemon.read_text()))
+    outcome = cli("get", "certificates", "--kubeconfig", str(path))
     assert outcome.status == 1
-    assert "start the server with --tls-san pki.example.test, or use one of its other names" in outcome.err
-    assert "another server" not in outcome.err
+    for sentence in sentences:
+        assert sentence.replace("KUBECONFIG", str(path)) in outcome.err
+    assert ("another server" in outcome.err) == ("is not trusted: " in sentences)
 
 
-@pytest.mark.parametrize("words", [("status", "certificate"), ("inspect", "secret"), ("delete", "issuer")])
+@pytest.mark.parametrize(
+    ("command", "kind"),
+    [
+        ("status certificate", "certificates"),
+        ("inspect secret", "secrets"),
+        ("delete issuer", "issuers"),
+        ("renew", "certificates"),
+    ],
+)
 def test_an_object_that_is_not_there_is_told_with_its_namespace(
-    cli: Cli, namespace: str, words: tuple[str, str]
+    cli: Cli, namespace: str, command: str, kind: str
 ) -> None:
-    outcome = cli(*words, "nobody", "-n", namespace)
-    assert outcome.status == 1
-    assert (
-        f'"nobody" not found in namespace {namespace}; `certwright get {words[1]}s -A` lists' in outcome.err
-    )
+    outcome = cli(*command.split(), "nobody", "-n", namespace)
+    sentence = f'"nobody" not found in namespace {namespace}; `certwright get {kind} -A` lists'
+    assert (outcome.status, sentence in outcome.err) == (1, True), outcome.err
 
 
 def test_status_finds_the_issuer_of_the_other_kind(cli: Cli, namespace: str) -> None:

@@ -62,7 +62,7 @@ def test_the_example_is_issued_by_a_ca_on_this_machine(start: Start, tmp_path: P
         assert chain[0].dns_names == ("web.example.org",)
 
 
-@pytest.mark.parametrize("flag", ["--http01-listen", "--tlsalpn01-listen"])
+@pytest.mark.parametrize("flag", ["--listen", "--http01-listen", "--tlsalpn01-listen"])
 def test_a_listener_whose_port_is_taken_is_told(start: Start, flag: str) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -70,6 +70,10 @@ def test_a_listener_whose_port_is_taken_is_told(start: Start, flag: str) -> None
         where = f"127.0.0.1:{taken.getsockname()[1]}"
         outcome = start("serve", "--listen", "127.0.0.1:0", flag, where).rest()
     assert outcome.status == 1
+    if flag == "--listen":
+        port = where.rpartition(":")[2]
+        assert outcome.err.startswith(f"error: port {port} on 127.0.0.1 is in use; ")
+        return
     assert outcome.err.startswith(f"error: {flag}: cannot listen on {where}: ")
     assert "stop the program that has it, or choose another address" in outcome.err
 

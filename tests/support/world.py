@@ -88,13 +88,13 @@ class Recording:
             self.writes.append(Write(request.method, request.target.partition("?")[0], user, response.status))
         return response
 
-    def object_writes(self, *, by: str = CONTROLLER.name) -> list[Write]:
-        """The writes of `by` that are not Events."""
-        return [w for w in self.writes if w.by == by and "/events" not in w.path]
+    def object_writes(self) -> list[Write]:
+        """The controllers' writes that are not Events."""
+        return [w for w in self.writes if w.by == CONTROLLER.name and "/events" not in w.path]
 
-    def event_writes(self, *, by: str = CONTROLLER.name) -> list[Write]:
-        """The Events that `by` wrote."""
-        return [w for w in self.writes if w.by == by and "/events" in w.path]
+    def event_writes(self) -> list[Write]:
+        """The Events that the controllers wrote."""
+        return [w for w in self.writes if w.by == CONTROLLER.name and "/events" in w.path]
 
 
 async def settle() -> None:
