@@ -45,6 +45,11 @@ def _path(field: str) -> str:
     return f"spec.{field}" if field else "spec"
 
 
+def errors(**spec: Any) -> list[str]:
+    """What is wrong with a Certificate of this spec."""
+    return _errors("Certificate", _certificate(**spec))
+
+
 def _errors(
     kind: str, new: dict[str, Any], old: dict[str, Any] | None = None, group: str = GROUP
 ) -> list[str]:
@@ -89,7 +94,7 @@ subject: {countries: [DE], organizations: ["Ä & Co"]}
     ],
 )
 def test_good_certificates_are_accepted(spec: dict[str, Any]) -> None:
-    assert _errors("Certificate", _certificate(**spec)) == []
+    assert errors(**spec) == []
 
 
 IDENTITIES = (
@@ -196,7 +201,7 @@ secretTemplate: {annotations: {cert-manager.io/x: "y"}} | secretTemplate.annotat
 def test_each_wrong_field_of_a_certificate_is_named_with_its_fix(
     spec: dict[str, Any], field: str, words: str
 ) -> None:
-    (error,) = _errors("Certificate", _certificate(**spec))
+    (error,) = errors(**spec)
     assert error.startswith(f"{_path(field)}: ")
     assert words in error
 
@@ -214,7 +219,7 @@ def test_an_object_without_spec_is_refused() -> None:
 
 def test_a_password_is_never_shown() -> None:
     spec = {"keystores": {"jks": {"create": True, "password": "hunter2", "passwordSecretRef": {"name": "a"}}}}
-    assert "hunter2" not in str(_errors("Certificate", _certificate(**spec)))
+    assert "hunter2" not in str(errors(**spec))
 
 
 def test_an_unchanged_spec_is_not_judged_again() -> None:
@@ -487,12 +492,6 @@ def test_a_challenge_never_changes() -> None:
     ]
 
 
-def errors(**spec: Any) -> list[str]:
-    base = {"secretName": "web-tls", "issuerRef": {"name": "ca"}, "commonName": "web"}
-    new = {"metadata": {"name": "web", "namespace": "default"}, "spec": base | spec}
-    return [str(error) for error in validate("Certificate", "cert-manager.io", new, None)]
-
-
 def test_the_limit_is_that_of_signing_requests() -> None:
     assert certificate_rules.MAX_REQUEST_BYTES == csr.MAX_BYTES
 
@@ -545,11 +544,6 @@ def of(**spec: Any) -> list[str]:
     return warnings(from_dict(CERTIFICATES, content))
 
 
-def constraints(**permitted: list[str]) -> dict[str, Any]:
-    """The spec of a CA that permits only these names."""
-    return {"isCA": True, "nameConstraints": {"permitted": permitted}}
-
-
 LOOKS_WRONG = """
 dnsNames: ["*.*.com"] | spec.dnsNames[0]: "*.*.com" has a * that is not its whole first label
 dnsNames: [a.com, w*.com] | spec.dnsNames[1]: "w*.com" has a *
@@ -595,11 +589,12 @@ def test_what_looks_wrong_is_warned_of(spec: dict[str, Any], sentence: str) -> N
 
 
 def test_ordinary_constraints_are_not_warned_of() -> None:
-    spec = constraints(
-        dnsDomains=["example.com", ".example.com", "local", "bücher.example"],
-        uriDomains=["a.example.com"],
-        emailAddresses=["me@example.com", ".example.com", "example.com"],
-    )
+    permitted = {
+        "dnsDomains": ["example.com", ".example.com", "local", "bücher.example"],
+        "uriDomains": ["a.example.com"],
+        "emailAddresses": ["me@example.com", ".example.com", "example.com"],
+    }
+    spec = {"isCA": True, "nameConstraints": {"permitted": permitted}}
     assert of(**spec, duration="1h", renewBefore="50m") == []
 
 
