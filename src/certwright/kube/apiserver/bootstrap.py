@@ -121,7 +121,7 @@ def _group(name: str) -> Json:
 
 def defaults() -> list[Default]:
     """All default objects; the roles first."""
-    return [*_kubernetes_roles(), _proxy_trust(), *_users_roles(), *_kubernetes_bindings(), *_cert_manager()]
+    return [*_kubernetes_roles(), *_users_roles(), *_kubernetes_bindings(), *_cert_manager()]
 
 
 def _kubernetes_roles() -> list[Default]:
@@ -132,6 +132,10 @@ def _kubernetes_roles() -> list[Default]:
     reviews, tokens = "authorization.k8s.io", "authentication.k8s.io"
     everything = [_rule("*", "*", "*"), {"verbs": ["*"], "nonResourceURLs": ["*"]}]
     own = "selfsubjectaccessreviews selfsubjectrulesreviews"
+    # Aggregated servers read how they know this server's proxy.
+    rules = [_rule(_READ, "configmaps", names=("extension-apiserver-authentication",))]
+    proxy_trust = _object("Role", "extension-apiserver-authentication-reader", {}, rules=rules)
+    proxy_trust["metadata"]["namespace"] = "kube-system"
     return [
         _cluster_role("cluster-admin", everything),
         _cluster_role("system:discovery", [_paths(*health, *version, *documents)]),
@@ -148,15 +152,8 @@ def _kubernetes_roles() -> list[Default]:
         _cluster_role(
             "system:service-account-issuer-discovery", [_paths(*issuer, *(f"{path}/" for path in issuer))]
         ),
+        Default("roles", proxy_trust),
     ]
-
-
-def _proxy_trust() -> Default:
-    """The Role of aggregated servers: reading how they know this server's proxy."""
-    rules = [_rule(_READ, "configmaps", names=("extension-apiserver-authentication",))]
-    role = _object("Role", "extension-apiserver-authentication-reader", {}, rules=rules)
-    role["metadata"]["namespace"] = "kube-system"
-    return Default("roles", role)
 
 
 def _users_roles() -> list[Default]:

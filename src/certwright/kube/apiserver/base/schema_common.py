@@ -178,7 +178,10 @@ class Ratchet:
         def guarded(value: Any, path: Path, errors: list[FieldError]) -> None:
             before = len(errors)
             check(value, path, errors)
-            if len(errors) > before and self._unchanged(value, path):
+            if len(errors) == before:
+                return
+            is_type = path is not None and path[0] is None and path[1] in ("apiVersion", "kind")
+            if not is_type and same(value, self._old_at(path)):
                 del errors[before:]
 
         return guarded
@@ -193,11 +196,6 @@ class Ratchet:
         finally:
             judged.new = judged.old = None
         return errors
-
-    def _unchanged(self, value: Any, path: Path) -> bool:
-        if path is not None and path[0] is None and path[1] in ("apiVersion", "kind"):
-            return False
-        return same(value, self._old_at(path))
 
     def _old_at(self, path: Path) -> Any:
         steps: list[str | int] = []

@@ -125,12 +125,10 @@ def _field(field: Field) -> Read:
         read = _mapped(read, field)
     elif field.repeated:
         read = _listed(read, field)
-    return (lambda value, path, unknown: read(value, path, unknown) or None) if _is_left_out(field) else read
-
-
-def _is_left_out(field: Field) -> bool:
-    """Whether a field is not written where it is empty."""
-    return field.omits_zero and not field.pointer and not (field.single and field.is_message)
+    if field.omits_zero and not field.pointer and not (field.single and field.is_message):
+        # Not written where it is empty.
+        return lambda value, path, unknown: read(value, path, unknown) or None
+    return read
 
 
 def _value(field: Field) -> Read:

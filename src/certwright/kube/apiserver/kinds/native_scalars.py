@@ -169,7 +169,8 @@ def canonical(text: str) -> str | None:
         return None
     if suffix in _BINARY[1:]:
         power = _BINARY.index(suffix)
-        if _is_kept_binary(integer, part, power):
+        room = _FAST_BINARY_DIGITS - len(integer) - 3 * power - 1
+        if not part and room >= 0 and int(integer) & 7:
             return text
         magnitude = _binary(int(digits), len(part), power)
     else:
@@ -179,11 +180,6 @@ def canonical(text: str) -> str | None:
             return text
         magnitude = _decimal(int(digits), scale, as_exponent=bool(exponent))
     return f"-{magnitude}" if negative and magnitude != "0" else magnitude
-
-
-def _is_kept_binary(integer: str, part: str, power: int) -> bool:
-    room = _FAST_BINARY_DIGITS - len(integer) - 3 * power - 1
-    return not part and room >= 0 and bool(int(integer) & 7)
 
 
 def _rounded(number: int, scale: int) -> tuple[int, int]:

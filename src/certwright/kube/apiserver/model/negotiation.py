@@ -143,12 +143,7 @@ def plain_wire(accept: str, *, default: str = "") -> str:
 
 def content_type(headers: Mapping[str, str]) -> str:
     """The media type of the body without parameters; JSON by default."""
-    return _bare(headers.get("content-type", ""))
-
-
-@lru_cache(maxsize=64)
-def _bare(content_type: str) -> str:
-    return content_type.partition(";")[0].strip().lower() or JSON
+    return headers.get("content-type", "").partition(";")[0].strip().lower() or JSON
 
 
 def unsupported(accepted: tuple[str, ...]) -> UnsupportedMediaType:

@@ -15,6 +15,7 @@ import time
 import zlib
 from collections.abc import Callable, Iterable
 from email.utils import formatdate
+from functools import partial
 from urllib.parse import parse_qs
 
 import msgspec
@@ -52,10 +53,14 @@ class OpenApi:
         The index is JSON, whatever the client accepts; v2 has a protobuf form too.
         """
         path = path.rstrip("/")
-        made = self._maker(path)
-        if made is None:
+        make: Make
+        if path in (_PREFIX, _V2):
+            make = self._index if path == _PREFIX else partial(document_v2, self._registry)
+            etag = _digest(msgspec.json.encode(self._index()))
+        elif (made := self._group_version(path)) is not None:
+            make, etag = made
+        else:
             return None
-        make, etag = made
         headers = (
             {"cache-control": NO_CACHE} if path == _PREFIX else {"cache-control": NO_CACHE, "vary": "Accept"}
         )
@@ -70,19 +75,12 @@ class OpenApi:
             # The URL identifies the content, so clients may cache it forever.
             expires = formatdate(time.time() + _A_YEAR_S, usegmt=True)
             headers |= {"cache-control": "public, immutable", "expires": expires}
-        if _is_known(if_none_match, etag):
+        # Weak comparison (RFC 9110 §13.1.2).
+        known = {item.strip().removeprefix("W/") for item in if_none_match.split(",")}
+        if known & {"*", f'"{etag}"'}:
             return Response(304, headers)
         body = zlib.decompress(await self._packed(path, form, make))
         return Response(200, {**headers, "content-type": form}, body)
-
-    def _maker(self, path: str) -> tuple[Make, str] | None:
-        """The function that builds the document, and the key of its state."""
-        if path == _V2:
-            return (lambda: document_v2(self._registry)), self._hash_of_all()
-        return (self._index, self._hash_of_all()) if path == _PREFIX else self._group_version(path)
-
-    def _hash_of_all(self) -> str:
-        return _digest(msgspec.json.encode(self._index()))
 
     async def _packed(self, path: str, form: str, make: Make) -> bytes:
         key, registry = (path, f"zlib:{form}"), self._registry
@@ -124,7 +122,7 @@ class OpenApi:
         definitions = self._registry.in_version(group, version) if path.startswith(_PREFIX) else ()
         if not definitions:
             return None
-        return (lambda: document_v3(definitions)), self._hash(group, version)
+        return partial(document_v3, definitions), self._hash(group, version)
 
 
 def _essence(definition: ResourceDefinition) -> tuple[object, ...]:
@@ -153,12 +151,6 @@ def _form(path: str, accept: str) -> str | None:
 
 def _accepts_any(accept: str, media_types: tuple[str, ...]) -> bool:
     return any(item.partition(";")[0].strip() in media_types for item in accept.split(","))
-
-
-def _is_known(if_none_match: str, etag: str) -> bool:
-    """Whether the client has this state (RFC 9110 §13.1.2: weak comparison)."""
-    known = [item.strip().removeprefix("W/") for item in if_none_match.split(",")]
-    return "*" in known or f'"{etag}"' in known
 
 
 # --- OpenAPI v3: the resources of one group and version ---------------------------------------------------

@@ -97,6 +97,9 @@ def _selectable(definition: ResourceDefinition) -> Json:
 
 def _list(definition: ResourceDefinition, own: str, refer: Refer) -> Json:
     item = refer(own)
+    if "allOf" in item:
+        # A reference with nothing beside it needs no `allOf` around it.
+        (item,) = item["allOf"]
     return {
         "type": "object",
         "description": f"A list of objects of kind {definition.kind}.",
@@ -105,17 +108,11 @@ def _list(definition: ResourceDefinition, own: str, refer: Refer) -> Json:
             "apiVersion": _API_VERSION,
             "kind": _KIND,
             "metadata": {"description": "Metadata of the list.", **refer(LIST_META)},
-            "items": {"type": "array", "description": "The objects.", "items": _alone(item)},
+            "items": {"type": "array", "description": "The objects.", "items": item},
         },
         GVK: [group_version_kind(definition, definition.list_kind)],
         **_selectable(definition),
     }
-
-
-def _alone(reference: Json) -> Json:
-    """A reference with nothing beside it needs no `allOf` around it."""
-    plain_reference: Json = reference["allOf"][0] if "allOf" in reference else reference
-    return plain_reference
 
 
 # --- version 3 --------------------------------------------------------------------------------------------

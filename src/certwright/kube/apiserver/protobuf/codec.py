@@ -132,16 +132,9 @@ def _type_put(type_name: str) -> Put:
     """The encoder of that type, without tag and length."""
     if plain := _PLAIN.get(type_name) or _NUMBERS.get(type_name):
         return plain
-    if type_name in UNIONS:
-        return _union_put(type_name)
     put = encoder_of(type_name)
-    if wrapped_list(type_name):
-        return lambda items: put({"": items})
-    return put
-
-
-def _union_put(type_name: str) -> Put:
-    put = encoder_of(type_name)
+    if type_name not in UNIONS:
+        return (lambda items: put({"": items})) if wrapped_list(type_name) else put
 
     def encode(value: Any) -> bytes:
         if not isinstance(value, dict):

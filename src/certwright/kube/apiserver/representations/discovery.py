@@ -149,6 +149,13 @@ def _group(group: Group) -> Json:
 def _resource_list(registry: Registry, group: str, version: str) -> Json:
     resources: list[Json] = []
     for definition in registry.in_version(group, version):
+        storage_hash: Json = {}
+        if not definition.virtual:
+            # A name for the version that objects are kept in (apiserver `pkg/endpoints/discovery`).
+            stored_group = "" if definition.stored_as else definition.group
+            stored = f"{stored_group}/{definition.stored_version}/{definition.kind}"
+            digest = hashlib.sha256(stored.encode()).digest()[:8]
+            storage_hash["storageVersionHash"] = base64.b64encode(digest).decode()
         resources.append(
             {
                 "name": definition.plural,
@@ -157,7 +164,7 @@ def _resource_list(registry: Registry, group: str, version: str) -> Json:
                 "kind": definition.kind,
                 "verbs": definition.verbs,
                 **_optional_fields(definition),
-                **_storage_hash(definition),
+                **storage_hash,
             }
         )
         for part in parts(definition):
@@ -180,15 +187,6 @@ def _resource_list(registry: Registry, group: str, version: str) -> Json:
     }
 
 
-def _storage_hash(definition: ResourceDefinition) -> Json:
-    """A name for the version that objects are kept in (apiserver `pkg/endpoints/discovery`)."""
-    if definition.virtual:
-        return {}
-    group = "" if definition.stored_as else definition.group
-    kept = f"{group}/{definition.stored_version}/{definition.kind}"
-    return {"storageVersionHash": base64.b64encode(hashlib.sha256(kept.encode()).digest()[:8]).decode()}
-
-
 def parts(definition: ResourceDefinition) -> tuple[Subresource, ...]:
     """All subresources of a kind, `status` among them."""
     subresources = definition.subresources
@@ -207,26 +205,25 @@ def _optional_fields(definition: ResourceDefinition) -> Json:
 
 
 def _aggregated(registry: Registry, version: str, *, core: bool) -> Json:
-    groups = [group for group in registry.groups() if (group.name == "") == core]
+    items = []
+    for group in registry.groups():
+        if (group.name == "") != core:
+            continue
+        versions = [
+            {
+                "version": version,
+                "resources": [_aggregated_resource(d) for d in registry.in_version(group.name, version)],
+                "freshness": "Current",
+            }
+            for version in group.versions
+        ]
+        items.append({"metadata": {"name": group.name} if group.name else {}, "versions": versions})
     return {
         "kind": "APIGroupDiscoveryList",
         "apiVersion": f"apidiscovery.k8s.io/{version}",
         "metadata": {},
-        "items": [_aggregated_group(registry, group) for group in groups],
+        "items": items,
     }
-
-
-def _aggregated_group(registry: Registry, group: Group) -> Json:
-    versions = [
-        {
-            "version": version,
-            "resources": [_aggregated_resource(d) for d in registry.in_version(group.name, version)],
-            "freshness": "Current",
-        }
-        for version in group.versions
-    ]
-    metadata: Json = {"name": group.name} if group.name else {}
-    return {"metadata": metadata, "versions": versions}
 
 
 def _aggregated_resource(definition: ResourceDefinition) -> Json:

@@ -41,19 +41,13 @@ def _warning(texts: Iterable[str]) -> str:
     §5.3)."""
     warnings = list(dict.fromkeys(texts))
     if sum(map(len, warnings)) > _ALL_WARNINGS:
-        warnings = _shortened(warnings)
+        # The beginnings of the first warnings, up to the total limit.
+        all_warnings, warnings, written = warnings, [], 0
+        for text in all_warnings:
+            if written < _ALL_WARNINGS:
+                warnings.append(text[:_ONE_WARNING])
+                written += len(warnings[-1])
     return ", ".join(f'299 - "{_quoted(text)}"' for text in warnings)
-
-
-def _shortened(texts: Iterable[str]) -> list[str]:
-    """The beginnings of the first warnings, up to the total limit."""
-    kept, written = list[str](), 0
-    for text in texts:
-        if written >= _ALL_WARNINGS:
-            break
-        kept.append(text[:_ONE_WARNING])
-        written += len(kept[-1])
-    return kept
 
 
 def _quoted(text: str) -> str:

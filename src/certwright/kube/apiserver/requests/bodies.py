@@ -120,13 +120,21 @@ def check_media(call: Call) -> str:
 
 
 def read_object(call: Call) -> tuple[Json, list[str]]:
-    """The object in the body, and the message about duplicate fields for a strict client.
+    """The object in the body, and the message about duplicate fields for a strict client. An apiVersion or
+    kind that is missing in protobuf is the path's.
 
     Raises `UnsupportedMediaType` and `BadRequest`.
     """
     media, body = check_media(call), call.request.body
     if media == PROTOBUF:
-        return _read_protobuf(call), []
+        definition = call.definition
+        try:
+            return codec.decode(body, api_version=definition.api_version, kind=definition.kind), []
+        except codec.Unreadable as error:
+            if not error.kind:
+                raise unrecognized(call, error.message) from None
+            version = error.api_version.rpartition("/")[2]
+            raise unreadable(call, error.kind, version, error.message) from None
     texts: list[str] = []
     try:
         if media == JSON:
@@ -193,18 +201,6 @@ def unrecognized(call: Call, detail: str) -> BadRequest:
     shown = start.decode(errors="replace") if body.startswith(b"{") else start.hex()
     shown = (quotable(call, shown) + " ..." if len(body) > _SHOWN else shown) or "<empty>"
     return BadRequest(f"the object provided is unrecognized (must be of type {kind}): {detail} ({shown})")
-
-
-def _read_protobuf(call: Call) -> Json:
-    """The object in a protobuf body; a missing apiVersion or kind is the path's."""
-    definition = call.definition
-    try:
-        return codec.decode(call.request.body, api_version=definition.api_version, kind=definition.kind)
-    except codec.Unreadable as error:
-        if not error.kind:
-            raise unrecognized(call, error.message) from None
-        version = error.api_version.rpartition("/")[2]
-        raise unreadable(call, error.kind, version, error.message) from None
 
 
 def read_options(call: Call, kind: str) -> Any:

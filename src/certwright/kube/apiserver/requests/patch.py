@@ -238,7 +238,11 @@ def _merge_objects(target: Any, patch: dict[str, Any], keys: MergeKeys, path: tu
         merged = {name: value for name, value in merged.items() if name in retained}
     for name, value in patch.items():
         if name.startswith(_DELETE_FROM):
-            _delete_from(merged, name.removeprefix(_DELETE_FROM), value)
+            if type(value) is not list:
+                raise PatchMalformed(f"{name} must be a list")
+            list_name, deleted = name.removeprefix(_DELETE_FROM), set(map(encode_sorted, value))
+            if type(items := merged.get(list_name)) is list:
+                merged[list_name] = [item for item in items if encode_sorted(item) not in deleted]
         elif not name.startswith("$"):
             _merge_member(merged, name, value, keys, (*path, name))
     for name, order in patch.items():
@@ -305,14 +309,6 @@ def _merge_lists(target: list[Any], patch: list[Any], keys: MergeKeys, path: tup
             same_key.append(len(merged))
             merged.append(_plain(item))
     return [item for item in merged if item is not _DELETED]
-
-
-def _delete_from(merged: dict[str, Any], name: str, values: Any) -> None:
-    if type(values) is not list:
-        raise PatchMalformed(f"{_DELETE_FROM}{name} must be a list")
-    if type(merged.get(name)) is list:
-        deleted = set(map(encode_sorted, values))
-        merged[name] = [item for item in merged[name] if encode_sorted(item) not in deleted]
 
 
 def _reorder(merged: dict[str, Any], name: str, order: Any, patched: Any, key: str) -> None:
