@@ -1,4 +1,4 @@
-"""What an issuer has to say about the wait, and what is told about it."""
+"""The wait after a failure as the issuer demands it (Retry-After, annotation), and how it is reported."""
 
 from __future__ import annotations
 

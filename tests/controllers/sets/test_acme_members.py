@@ -19,7 +19,7 @@ from certwright.resources.issuer import ClusterIssuerSet, IssuerSetSpec, read_me
 from certwright.resources.references import IssuerReference
 from certwright.resources.table import CLUSTER_ISSUER_SETS, CLUSTER_ISSUERS
 from controllers.acme.fake_world import FakeWorld, fake_world
-from controllers.acme.test_renewal_info import ari_of, identifier_in, suggest, window
+from controllers.acme.test_ari_poller import ari_of, identifier_in, suggest, window
 from controllers.scene import SELF_SIGNED, make_cluster_issuer
 from support.bind import Bind, running_bind
 from support.world import condition_of

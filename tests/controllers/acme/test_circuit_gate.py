@@ -1,4 +1,4 @@
-"""An ACME CA that fails as a whole is asked by few, however many certificates want it."""
+"""The circuit breaker of an ACME CA: while the CA fails, few requests reach it, however many certificates wait."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Counting what may happen only so often."""
+"""Rate limits: token buckets and sliding windows."""
 
 from __future__ import annotations
 
