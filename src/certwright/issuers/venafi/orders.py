@@ -199,8 +199,7 @@ class Orders:
             return Signed(bundle.chain_pem, bundle.ca_pem)
         if is_named_before and not is_placed:
             return None
-        # TPP: another request for the same name has used the object meanwhile; now it is this request's turn
-        # again.
+        # TPP: another request for the same name has used the object meanwhile; now it is our turn again.
         self._placed.drop(key)
         if is_named_before:
             return _pending(meta, tools.now())
