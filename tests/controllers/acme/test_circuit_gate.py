@@ -1,4 +1,4 @@
-"""The circuit breaker of an ACME CA: while it fails, few requests reach it, however many certificates wait."""
+"""The circuit breaker of an ACME CA: while it fails, few requests reach it, whatever waits."""
 
 from __future__ import annotations
 
