@@ -149,23 +149,20 @@ def test_a_value_of_the_wrong_type_is_shown(field: str, expected: str, sentence:
     assert message.startswith(sentence)
 
 
-def test_every_unknown_field_gets_its_own_sentence() -> None:
-    error = BadRequest('strict decoding error: unknown field "spec.a", unknown field "b"')
-    assert [line.split(":")[0] for line in explain(error, SCHEMA)] == ["spec.a", "b"]
-
-
-def test_a_doubled_field_is_told() -> None:
-    error = BadRequest('strict decoding error: duplicate field "spec.isCA"')
-    assert explain(error, None) == ["spec.isCA: is a duplicate; keep one of the two"]
-
-
-def test_without_a_schema_the_field_is_still_named() -> None:
-    assert explain(unknown("spec.x"), None) == ["spec.x: unknown field; take it out"]
-
-
-def test_a_value_of_a_wrong_type_has_its_field_and_the_fix() -> None:
-    error = BadRequest(
-        'ConfigMap in version "v1" cannot be handled as a ConfigMap: data.k: expected a string, got a number'
-    )
-    (sentence,) = explain(error, None)
-    assert sentence.startswith("data.k: expected a string, got a number; write text; put quotes around it")
+@pytest.mark.parametrize(
+    ("error", "beginnings"),
+    [
+        ('strict decoding error: unknown field "a.x", unknown field "b"', ("a.x: unknown", "b: unknown")),
+        ('strict decoding error: duplicate field "a"', ("a: is a duplicate; keep one of the two",)),
+        ('strict decoding error: unknown field "a.x"', ("a.x: unknown field; take it out",)),
+        (
+            'ConfigMap in version "v1" cannot be handled as a ConfigMap: k: expected a string, got a number',
+            ("k: expected a string, got a number; write text; put quotes around it",),
+        ),
+    ],
+)
+def test_without_a_schema_each_field_is_still_named(error: str, beginnings: tuple[str, ...]) -> None:
+    sentences = explain(BadRequest(error), None)
+    assert [
+        text for text, begin in zip(sentences, beginnings, strict=True) if not text.startswith(begin)
+    ] == []

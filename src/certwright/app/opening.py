@@ -114,7 +114,12 @@ async def listen(
     handler: Handler, options: ServeOptions, identity: tls_identity.ServingIdentity
 ) -> https.HttpsServer:
     """Serve HTTPS on the configured address."""
-    _allow_many_files()
+    # Raise the soft limit of open files, because each connection is a file. The soft limit is low only for
+    # the sake of programs that use `select`; operators limit us by the hard limit.
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    limit = _FILES if hard == resource.RLIM_INFINITY else min(_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < limit:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
     try:
         return await https.serve_https(
             handler,
@@ -144,15 +149,6 @@ async def listen(
         if isinstance(error, PermissionError):
             hint = "; ports below 1024 need the right CAP_NET_BIND_SERVICE, or choose another with --listen"
         raise StartError(f"cannot listen on {where}: {error.strerror or error}{hint}") from error
-
-
-def _allow_many_files() -> None:
-    """Raise the soft limit of open files, because each connection is a file. The soft limit is low only for
-    the sake of programs that use `select`; operators limit us by the hard limit."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    limit = _FILES if hard == resource.RLIM_INFINITY else min(_FILES, hard)
-    if soft != resource.RLIM_INFINITY and soft < limit:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
 
 
 def in_url(host: str) -> str:

@@ -160,7 +160,11 @@ def member_ref(request: Json) -> dict[str, str]:
 
 def issuer_ref(certificate: Json) -> dict[str, str]:
     """`spec.issuerRef` of a Certificate or CertificateRequest with its defaults filled in."""
-    ref = (certificate.get("spec") or {}).get("issuerRef") or {}
+    return reference_of((certificate.get("spec") or {}).get("issuerRef") or {})
+
+
+def reference_of(ref: Json) -> dict[str, str]:
+    """The reference to an issuer with its defaults filled in."""
     return {
         "name": str(ref.get("name", "")),
         "kind": str(ref.get("kind") or "Issuer"),

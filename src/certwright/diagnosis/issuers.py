@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from certwright.diagnosis import related
-from certwright.diagnosis.certificates import OUR_GROUP, condition, issuer_ref, member_ref
+from certwright.diagnosis.certificates import OUR_GROUP, condition, issuer_ref, member_ref, reference_of
 from certwright.diagnosis.words import count, parse_time, sentence, when
 from certwright.kube.api.errors import Forbidden
 from certwright.kube.client.rest import Client
@@ -168,14 +168,6 @@ async def members_of(client: Client, issuer_set: Json, requests: Sequence[Json])
     return tuple(
         await asyncio.gather(*(_member(client, reference, namespace, requests) for reference in references))
     )
-
-
-def reference_of(item: Json) -> Reference:
-    return {
-        "name": str(item.get("name", "")),
-        "kind": str(item.get("kind") or "Issuer"),
-        "group": str(item.get("group") or OUR_GROUP),
-    }
 
 
 async def _member(

@@ -116,7 +116,13 @@ def _lines(preview: Preview) -> Iterator[str]:
     name += f" (namespace {preview.namespace})" if preview.namespace else ""
     before, after = preview.before, preview.after
     if preview.kind.kind == "Secret":
-        before, after = _masked(before, after)
+        # Secrets with stars for their values, as in kubectl: different ones where the values differ.
+        old = (before or {}).get("data") or {}
+        new = after.get("data") or {}
+        changed = {key for key in old.keys() & new.keys() if old[key] != new[key]}
+        hidden_old = {key: "*** (before)" if key in changed else "***" for key in old}
+        hidden_new = {key: "*** (after)" if key in changed else "***" for key in new}
+        before, after = {**before, "data": hidden_old} if before else None, {**after, "data": hidden_new}
     return difflib.unified_diff(_yaml(before), _yaml(after), f"live {name}", f"merged {name}", lineterm="")
 
 
@@ -129,13 +135,3 @@ def _yaml(obj: Json | None) -> list[str]:
     if annotations:
         metadata["annotations"] = annotations
     return write_yaml({**obj, "metadata": dict(sorted(metadata.items()))}).splitlines()
-
-
-def _masked(before: Json | None, after: Json) -> tuple[Json | None, Json]:
-    """Secrets with stars for their values, as in kubectl: different ones where the values differ."""
-    old = (before or {}).get("data") or {}
-    new = after.get("data") or {}
-    changed = {key for key in old.keys() & new.keys() if old[key] != new[key]}
-    hidden_old = {key: "*** (before)" if key in changed else "***" for key in old}
-    hidden_new = {key: "*** (after)" if key in changed else "***" for key in new}
-    return {**before, "data": hidden_old} if before else None, {**after, "data": hidden_new}
