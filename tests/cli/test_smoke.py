@@ -49,7 +49,7 @@ backup saved --data-dir DATA                                 | 0 | saved
 restore saved --data-dir new --encryption-key-file DATA/encryption.key | 0 | restored
 encryption status                                            | 0 | fingerprint
 setup nginx web --dns a.test --dry-run                       | 0 | 50-nginx.yaml
-doctor --config none.yaml -o json                            | 1 | certwright setup service
+doctor --config none.yaml -o json                            | 1 | correct --config
 config check none.yaml                                       | 1 | none.yaml
 controllers --kubeconfig none                                | 1 | does not exist
 serve --listen 8443                                          | 2 | is not HOST:PORT
