@@ -2,7 +2,7 @@ import asyncio
 from datetime import UTC, datetime, timedelta
 
 from certwright.kube.util.clock import SystemClock, TestClock
-from support.world_free import spin
+from support.waiting import turns
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -10,12 +10,12 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 async def test_a_sleeper_wakes_when_the_test_moves_the_clock_past_its_deadline() -> None:
     clock = TestClock(START)
     task = asyncio.create_task(clock.sleep(32 * 3600))
-    await spin()
+    await turns(5)
     clock.advance(timedelta(hours=31))
-    await spin()
+    await turns(5)
     assert not task.done()
     clock.advance(timedelta(hours=1))
-    await spin()
+    await turns(5)
     assert task.done()
 
 
@@ -28,7 +28,7 @@ async def test_sleepers_wake_in_the_order_of_their_deadlines() -> None:
         woken.append(hours)
 
     tasks = [asyncio.create_task(sleeper(hours)) for hours in (3, 1, 2)]
-    await spin()
+    await turns(5)
     clock.advance(timedelta(hours=5))
     await asyncio.gather(*tasks)
     assert woken == [1, 2, 3]
@@ -38,12 +38,12 @@ async def test_the_next_deadline_skips_sleepers_that_were_cancelled() -> None:
     clock = TestClock(START)
     soon = asyncio.create_task(clock.sleep(1))
     later = asyncio.create_task(clock.sleep(2))
-    await spin()
+    await turns(5)
     soon.cancel()
-    await spin()
+    await turns(5)
     assert clock.next_deadline() == START + timedelta(seconds=2)
     later.cancel()
-    await spin()
+    await turns(5)
     assert clock.next_deadline() is None
 
 

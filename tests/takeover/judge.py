@@ -44,14 +44,6 @@ def _public(key: Any) -> bytes:
     return encoded
 
 
-def _kind_or(kind: str) -> str:
-    return kind or "Issuer"
-
-
-def _group_or(group: str) -> str:
-    return group or "cert-manager.io"
-
-
 def _texts(name: x509.Name, oid: x509.ObjectIdentifier) -> list[str]:
     return [str(attribute.value) for attribute in name.get_attributes_for_oid(oid)]
 
@@ -187,8 +179,8 @@ def _wrong_owner(case: Case) -> list[str]:
     was = [notes.get(f"{PREFIX}issuer-{part}") for part in ("name", "kind", "group")]
     is_same = (
         was[0] == reference["name"]
-        and _kind_or(was[1] or "") == _kind_or(reference.get("kind", ""))
-        and _group_or(was[2] or "") == _group_or(reference.get("group", ""))
+        and (was[1] or "Issuer") == (reference.get("kind") or "Issuer")
+        and (was[2] or "cert-manager.io") == (reference.get("group") or "cert-manager.io")
     )
     violations = [] if is_same or was == [None, None, None] else ["IncorrectIssuer"]
     name = notes.get(f"{PREFIX}certificate-name", case.certificate["metadata"]["name"])
@@ -338,9 +330,8 @@ def _format_mismatch(case: Case) -> list[str]:
         violations.append("managed tls-combined.pem")
     if ("DER" in expected) != ("key.der" in managed):
         violations.append("managed key.der")
-    if "CombinedPEM" in expected and case.data("tls-combined.pem") != case.data(
-        "tls.key"
-    ) + b"\n" + case.data("tls.crt"):
+    combined = case.data("tls.key") + b"\n" + case.data("tls.crt")
+    if "CombinedPEM" in expected and case.data("tls-combined.pem") != combined:
         violations.append("tls-combined.pem")
     block = b"".join(line for line in case.data("tls.key").splitlines() if not line.startswith(b"-----"))
     if "DER" in expected and case.data("key.der") != base64.b64decode(block):
@@ -363,26 +354,19 @@ def _owner_mismatch(case: Case, *, is_wanted: bool) -> list[str]:
     key = json.dumps({"uid": uid}, separators=(",", ":"))
     # `k:{…}` in place of `f:…`.
     is_managed = key in _managed(case, "metadata", "ownerReferences")
-    references = [
-        reference
-        for reference in case.secret["metadata"].get("ownerReferences", [])
-        if reference["uid"] == uid
-    ]
+    owners = case.secret["metadata"].get("ownerReferences", [])
+    references = [reference for reference in owners if reference["uid"] == uid]
     if is_managed != is_wanted:
         return ["managed owner reference"]
-    return (
-        []
-        if not is_wanted or (references and references[0].get("controller") is True)
-        else ["owner reference"]
-    )
+    is_good = not is_wanted or (references and references[0].get("controller") is True)
+    return [] if is_good else ["owner reference"]
 
 
 def goes_on_with(case: Case, next_keys: list[Json]) -> list[str]:
     """Why the key manager and the request manager would throw away what has been begun."""
     name = case.status.get("nextPrivateKeySecretName")
-    violations = (
-        [] if [secret["metadata"]["name"] for secret in next_keys] == [name] else ["next-key Secrets"]
-    )
+    names = [secret["metadata"]["name"] for secret in next_keys]
+    violations = [] if names == [name] else ["next-key Secrets"]
     for next_key in next_keys:
         meta = next_key["metadata"]
         if meta.get("labels", {}).get(f"{PREFIX}next-private-key") != "true":

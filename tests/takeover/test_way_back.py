@@ -53,23 +53,17 @@ SPECS: dict[str, Json] = {
 
 async def case_of(world: World, name: str) -> Case:
     """What cert-manager would gather for a Certificate."""
-    certificate = next(
-        certificate
-        for certificate in await objects(world, "certificates")
-        if certificate["metadata"]["name"] == name
-    )
-    where = certificate["metadata"]["namespace"]
+    (certificate,) = [obj for obj in await objects(world, "certificates") if obj["metadata"]["name"] == name]
+    meta = certificate["metadata"]
     secrets = {
         secret["metadata"]["name"]: secret
         for secret in await objects(world, "secrets")
-        if secret["metadata"]["namespace"] == where
+        if secret["metadata"]["namespace"] == meta["namespace"]
     }
     requests = [
         request
         for request in await objects(world, "certificaterequests")
-        if any(
-            o["uid"] == certificate["metadata"]["uid"] for o in request["metadata"].get("ownerReferences", [])
-        )
+        if any(owner["uid"] == meta["uid"] for owner in request["metadata"].get("ownerReferences", []))
     ]
     return Case(certificate, secrets.get(certificate["spec"]["secretName"]), requests, world.clock.now())
 

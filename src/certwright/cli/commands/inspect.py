@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from certwright.cli import completion, sections
-from certwright.cli.access import Session, session
+from certwright.cli.access import session
 from certwright.cli.errors import Failed
 from certwright.cli.format import echo_lines, print_content
 from certwright.cli.options import ServerOptions, asynchronous, json_option, namespaced_server_options
@@ -45,10 +45,18 @@ async def command(*, server: ServerOptions, words: tuple[str, ...], output: str 
     """
     kind, name = one_object(words, _KINDS, default=related.SECRETS)
     async with session(server) as here:
+        certificate: dict[str, Any] | None = None
         if kind is related.CERTIFICATES:
-            name = await _secret_name(here, name)
-        elif len(words) == 1 and "/" not in words[0]:
-            name = await _secret_or_certificate(here, name)
+            certificate = await fetch(here, related.CERTIFICATES, name)
+        elif (
+            len(words) == 1
+            and "/" not in words[0]
+            and await related.get_or_none(here.client, related.SECRETS, name, here.namespace) is None
+        ):
+            # The name may be that of a Certificate.
+            certificate = await related.get_or_none(here.client, related.CERTIFICATES, name, here.namespace)
+        if certificate is not None:
+            name = str((certificate.get("spec") or {}).get("secretName", ""))
         secret = await fetch(here, SECRETS, name)
     words_of = f"{here.namespace}/{name}"
     try:
@@ -60,19 +68,6 @@ async def command(*, server: ServerOptions, words: tuple[str, ...], output: str 
     except PkiError as error:
         raise Failed(f"secret {words_of}: {error}") from error
     echo_lines([f"Secret {words_of} ({secret.type})", *lines])
-
-
-async def _secret_name(here: Session, certificate: str) -> str:
-    content = await fetch(here, related.CERTIFICATES, certificate)
-    return str((content.get("spec") or {}).get("secretName", ""))
-
-
-async def _secret_or_certificate(here: Session, name: str) -> str:
-    """The name of the Secret: that name, or the Secret of the Certificate of that name."""
-    if await related.get_or_none(here.client, related.SECRETS, name, here.namespace) is not None:
-        return name
-    certificate = await related.get_or_none(here.client, related.CERTIFICATES, name, here.namespace)
-    return name if certificate is None else str((certificate.get("spec") or {}).get("secretName", ""))
 
 
 def report(data: Mapping[str, bytes], now: datetime) -> list[str]:
@@ -172,9 +167,8 @@ def _key(pem: bytes | None, leaf: CertificateFacts) -> str:
     if pem is None:
         return "there is none"
     key = keys.load_private_key(pem)
-    if keys.public_key_der(key) == leaf.public_key_der:
-        return f"{keys.plan_of(key) or 'unusual'}, belongs to the certificate"
-    return f"{keys.plan_of(key) or 'unusual'}, DOES NOT BELONG to the certificate"
+    belongs = "belongs" if keys.public_key_der(key) == leaf.public_key_der else "DOES NOT BELONG"
+    return f"{keys.plan_of(key) or 'unusual'}, {belongs} to the certificate"
 
 
 def _ca(pem: bytes | None, now: datetime) -> list[str]:
