@@ -9,10 +9,9 @@ import pytest
 
 from certwright.pki import der
 from certwright.pki.pem import join
-from kube.apiserver.callers import ADMIN, MERGE, STRATEGIC, TABLE, Api
+from kube.apiserver.callers import ADMIN, MERGE, STRATEGIC, TABLE, Api, Json
 from kube.apiserver.callers import signing_request as request
 
-Json = dict[str, Any]
 DEFAULT = "/api/v1/namespaces/default"
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 CSRS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"

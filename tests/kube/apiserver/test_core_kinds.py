@@ -11,8 +11,8 @@ from certwright.kube.api.errors import BadRequest
 from certwright.kube.apiserver.builtin import make_registry
 from certwright.kube.apiserver.model.definitions import ResourceDefinition
 from certwright.kube.util.clock import TestClock
+from kube.apiserver.callers import Json
 
-Json = dict[str, Any]
 REGISTRY = make_registry(TestClock())
 KEY = "a valid config key must consist of alphanumeric characters, '-', '_' or '.'"
 
@@ -169,25 +169,3 @@ def test_a_lease_lasts_longer_than_nothing() -> None:
         "spec.leaseDurationSeconds: Invalid value: 0: must be greater than 0",
         "spec.leaseTransitions: Invalid value: -1: must be greater than or equal to 0",
     ]
-
-
-@pytest.mark.parametrize("kind", ["Secret", "ConfigMap", "Namespace", "ServiceAccount", "Lease", "Event"])
-def test_unknown_fields_of_built_in_kinds_are_dropped(kind: str) -> None:
-    own = definition(kind)
-    assert own.schema.process({"metadata": {}, "surprise": 1}) == ["surprise"]
-
-
-@pytest.mark.parametrize(
-    ("fields", "text"),
-    [
-        ({"data": {"a": 5}}, "data.a: expected a string in base64, got a number"),
-        (
-            {"stringData": ["hunter2"]},
-            "stringData: expected an object, got a list",
-        ),
-    ],
-)
-def test_a_wrong_type_in_a_secret_is_reported_without_its_value(fields: Json, text: str) -> None:
-    with pytest.raises(BadRequest) as caught:
-        create("Secret", **fields)
-    assert str(caught.value) == (f'Secret in version "v1" cannot be handled as a Secret: {text}')

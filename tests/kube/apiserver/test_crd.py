@@ -16,9 +16,7 @@ from certwright.kube.apiserver.model.registry import Registry
 from certwright.kube.util.clock import TestClock
 from certwright.resources.crds import custom_resource_definitions
 from kube.apiserver.accepting import accept
-from kube.apiserver.callers import thing_crd
-
-Json = dict[str, Any]
+from kube.apiserver.callers import Json, thing_crd
 
 VERSION = ("spec", "versions", 0)
 ROOT = (*VERSION, "schema", "openAPIV3Schema")

@@ -16,8 +16,8 @@ from certwright.kube.apiserver.crds.validations import rule_errors
 from certwright.kube.apiserver.schemas.structural import Schema
 from certwright.resources.crds import custom_resource_definitions
 from certwright.resources.validation import validate
+from kube.apiserver.callers import Json
 
-Json = dict[str, Any]
 TEXT: Json = {"type": "string", "maxLength": 20}
 NUMBER: Json = {"type": "integer"}
 PROPERTIES: Json = {

@@ -108,17 +108,6 @@ async def test_a_generated_name_has_five_characters(api: Api) -> None:
     assert re.fullmatch(r"web-[bcdfghjklmnpqrstvwxz2456789]{5}", made["metadata"]["name"])
 
 
-async def test_a_definition_brings_its_kind(api: Api) -> None:
-    assert (await api.call("GET", THINGS)).status == 404
-    made = await api.ok("POST", CRDS, thing_crd())
-    crd = await api.ok("GET", f"{CRDS}/{made['metadata']['name']}")
-    assert {c["type"]: c["status"] for c in crd["status"]["conditions"]}["Established"] == "True"
-    made = await api.ok("POST", THINGS, {**THING, "metadata": {"name": "a"}, "spec": {"size": 1}})
-    assert made["spec"] == {"size": 1, "colour": "red"}
-    wrong = await api.call("POST", THINGS, {**THING, "metadata": {"name": "b"}, "spec": {"size": 0}})
-    assert wrong.status == 422
-
-
 REQUESTS = "/apis/cert-manager.io/v1/namespaces/default/certificaterequests"
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 import pytest
 
@@ -11,8 +9,8 @@ from certwright.kube.api.errors import MethodNotAllowed, NotAcceptable
 from certwright.kube.apiserver.model.registry import Registry, version_rank
 from certwright.kube.apiserver.representations import discovery
 from certwright.kube.util.http_messages import Response
+from kube.apiserver.callers import Json
 
-Json = dict[str, Any]
 AGGREGATED = (
     "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,"
     "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json"

@@ -10,8 +10,8 @@ from certwright.kube.api.errors import BadRequest
 from certwright.kube.apiserver.cel import functions
 from certwright.kube.apiserver.kinds.native import NativeSchema, merge_keys_of
 from certwright.kube.apiserver.kinds.native_scalars import canonical
+from kube.apiserver.callers import Json
 
-Json = dict[str, Any]
 INGRESS = NativeSchema("networking.k8s.io/v1", "Ingress")
 EVENT = NativeSchema("v1", "Event")
 POD = NativeSchema("v1", "Pod")

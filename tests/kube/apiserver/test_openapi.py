@@ -28,8 +28,8 @@ from certwright.kube.apiserver.openapi.documents import OpenApi
 from certwright.kube.util.clock import TestClock
 from certwright.kube.util.http_messages import Response
 from kube.apiserver.accepting import serve
+from kube.apiserver.callers import Json
 
-Json = dict[str, Any]
 PROTOBUF = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
 
 

@@ -11,7 +11,6 @@ import lzma
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
@@ -21,10 +20,9 @@ from certwright.kube.apiserver.openapi.documents import OpenApi
 from certwright.kube.apiserver.representations import discovery
 from certwright.kube.util.clock import TestClock
 from certwright.kube.util.http_messages import close_stream
-from kube.apiserver.callers import Api
+from kube.apiserver.callers import Api, Json
 from kube.apiserver.test_openapi import plain
 
-Json = dict[str, Any]
 _DATA = Path(__file__).parent / "data" / "kubernetes.json.xz"
 _GVK = "x-kubernetes-group-version-kind"
 

@@ -13,8 +13,8 @@ from certwright.kube.apiserver.builtin import make_registry
 from certwright.kube.apiserver.model.definitions import ResourceDefinition
 from certwright.kube.apiserver.representations.tables import age, human_duration, printer_columns, render
 from certwright.kube.util.clock import TestClock
+from kube.apiserver.callers import Json
 
-Json = dict[str, Any]
 NOW = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
 REGISTRY = make_registry(TestClock())
 
