@@ -98,8 +98,9 @@ StageT = TypeVar("StageT", bound=Stage)
 
 
 class ChallengeTools(msgspec.Struct, frozen=True, kw_only=True):
-    """The functions that the reconciler of Challenges calls. `wake` enqueues a Challenge; `enqueue_order`
-    enqueues a Challenge's Order, which then calls `is_proven`; None: every verdict is written immediately."""
+    """The functions that the reconciler of Challenges calls; `Wiring` binds them. `resolve_issuer`:
+    `IssuerResolver.find`; `find_solver`: `SolverLookup.find`. `wake` enqueues a Challenge; `enqueue_order`
+    its Order, which then calls `is_proven`; None: every verdict is written immediately."""
 
     origin: ChallengeOrigin
     resolve_issuer: Callable[[Challenge], Awaitable[ResolvedIssuer | Wait]]

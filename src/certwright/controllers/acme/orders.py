@@ -84,16 +84,17 @@ _MOST_CONTESTED = 10
 
 
 class OrderTools(msgspec.Struct, frozen=True, kw_only=True):
-    """The functions that the reconciler of Orders calls.
+    """The functions that the reconciler of Orders calls; `Wiring` binds them (in parentheses: to which).
 
-    `orders_at`: the Orders with that URL at the CA. `superseded`: how many Orders of the Order's request were
-    given up in the last day. `wake` enqueues an Order. `has_issued`: whether that account of the CA
-    issued the certificate that the Order replaces. `is_proven`: whether the CA has called a
-    Challenge valid. `refusal_of`: why an Order must not be acted on (see `provenance.py`). `limited`: the CA
-    has refused a new order for now because of a limit; returns whether that concerns orders for other names
-    too. `recheck_issuer` enqueues an issuer to be checked again. `downloaded` is called with a certificate
-    before it is stored; it MUST NOT raise, and MUST have a timeout. `find_failover`: whether another member
-    of the set signs instead (see `Members.find_failover`).
+    `orders_at`: the Orders with that URL at the CA (`Caches`). `superseded`: how many Orders of the request
+    were given up in the last day, and `has_issued`: whether that account of the CA issued the certificate to
+    replace (both `request_orders`). `wake` enqueues an Order. `is_proven`: whether the CA has called a
+    Challenge valid (`ChallengeReconciler`). `refusal_of`: why an Order must not be acted on
+    (`Provenance.problem_of_order`). `resolve_issuer` (`IssuerResolver.find`). `limited`: the CA has refused a
+    new order because of a limit; returns whether the limit concerns orders for other names too
+    (`RateLimits`). `recheck_issuer` enqueues an issuer. `downloaded` is called with a certificate before it
+    is stored, MUST NOT raise, and MUST have a timeout (`AriPoller.poll_early`). `find_failover`: whether
+    another member of the set signs instead (`Members`).
     """
 
     challenges: OrderChallenges
