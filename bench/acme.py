@@ -34,7 +34,7 @@ from certwright.acme.protocol.https import HttpTransport
 from certwright.acme.protocol.jws import AccountKey
 from certwright.acme.protocol.messages import Request, Response, TlsOptions, Transport
 from certwright.acme.solvers.contract import Solver, Task
-from certwright.acme.solvers.dns01.rfc2136 import Rfc2136, TsigKey
+from certwright.acme.solvers.dns01.rfc2136 import Rfc2136, tsig_key
 from certwright.acme.solvers.http01 import Responder
 from certwright.acme.solvers.names import NameServers
 from certwright.controllers.acme.options import AcmeOptions
@@ -190,7 +190,7 @@ class Scene:
         """What the bare client takes for a certificate for each list of names, all at once."""
         solver: Solver = self.responder
         if self.kind == "dns-01":
-            key = TsigKey(_ALGORITHM, self.bind.secrets[_ALGORITHM], "HMACSHA256")
+            key = tsig_key(_ALGORITHM, self.bind.secrets[_ALGORITHM], "HMACSHA256")
             servers = NameServers((self.bind.address,), authority_port=self.bind.port)
             solver = Rfc2136(("127.0.0.1", self.bind.port), servers, key=key)
         account_key = AccountKey(keys.generate(keys.KeyPlan.of("RSA", 2048)))  # RSA as cert-manager's

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import json
-import logging
 import os
 import socket
 import stat
@@ -131,17 +129,6 @@ async def test_closing_ends_what_begins_because_of_it() -> None:
     await begun.wait()
     await tasks.close()
     assert [task.cancelled() for task in later] == [True]
-
-
-def test_the_log_can_be_json(capsys: pytest.CaptureFixture[str]) -> None:
-    root = logging.getLogger()
-    before = (root.handlers[:], root.level)
-    try:
-        logs.set_up(level="info", form="json")
-        logging.getLogger("certwright.x").info("issued %s", "web")
-        assert json.loads(capsys.readouterr().err)["msg"] == "issued web"
-    finally:
-        root.handlers[:], root.level = before[0], before[1]
 
 
 def test_an_unknown_log_level_is_named() -> None:

@@ -23,10 +23,12 @@ from certwright.pki.errors import BadKey
 from certwright.pki.keys import KeyAlgorithm, KeyPlan
 from certwright.pki.pkcs12 import Profile
 from certwright.pki.signing import self_sign, sign
+from pki.conftest import Openssl
 from support.real import require
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 PASSWORD = "pässwörd 1"
+OPENED = ("-in", "store", "-passin", f"pass:{PASSWORD}")
 ALGORITHMS = [KeyAlgorithm.RSA, KeyAlgorithm.ECDSA, KeyAlgorithm.ED25519]
 OTHER = KeyAlgorithm.RSA
 ROUNDS = der.integer(pkcs12.ROUNDS)
@@ -55,6 +57,18 @@ def material(algorithm: KeyAlgorithm) -> tuple[bytes, bytes, bytes]:
     return keys.encode_private_key(key, "PKCS8"), leaf, ca
 
 
+def contents_of(algorithm: KeyAlgorithm, **changed: Any) -> keystores.Contents:
+    """The pair and the password, with what a case changes."""
+    key, chain, ca = material(algorithm)
+    return keystores.Contents(key, chain, ca, PASSWORD)._replace(**changed)
+
+
+def listed(store: bytes, tmp_path: Path) -> str:
+    """What keytool lists of a store with the password `changeit`."""
+    (tmp_path / "store").write_bytes(store)
+    return run(require("keytool"), "-list", "-keystore", str(tmp_path / "store"), "-storepass", "changeit")
+
+
 def run(*words: str) -> str:
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -64,16 +78,12 @@ def run(*words: str) -> str:
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 @pytest.mark.parametrize("profile", [p for p in Profile if p is not Profile.MODERN_2026])
 def test_openssl_reads_every_pkcs12_profile(
-    tmp_path: Path, profile: Profile, algorithm: KeyAlgorithm
+    openssl: Openssl, profile: Profile, algorithm: KeyAlgorithm
 ) -> None:
-    openssl = require("openssl")
-    key, chain, ca = material(algorithm)
-    made, trust = keystores.pkcs12_files(keystores.Contents(key, chain, ca, PASSWORD), profile=profile)
+    key = material(algorithm)[0]
+    made, trust = keystores.pkcs12_files(contents_of(algorithm), profile=profile)
     assert trust is not None
-    (tmp_path / "k.p12").write_bytes(made)
-    printed = run(
-        openssl, "pkcs12", "-legacy", "-in", str(tmp_path / "k.p12"), "-passin", f"pass:{PASSWORD}", "-nodes"
-    )
+    printed = openssl("pkcs12", "-legacy", *OPENED, "-nodes", store=made)
     assert printed.count("BEGIN CERTIFICATE") == 2
     read = printed[printed.index("-----BEGIN PRIVATE KEY") :].encode()
     again = serialization.load_pem_private_key(read[: read.index(b"-----END") + 25], None)
@@ -91,23 +101,10 @@ def test_openssl_reads_every_pkcs12_profile(
     ],
 )
 def test_each_profile_uses_its_algorithms(
-    tmp_path: Path, profile: Profile, certificates: str, key: str
+    openssl: Openssl, profile: Profile, certificates: str, key: str
 ) -> None:
-    openssl = require("openssl")
-    pem = material(KeyAlgorithm.ECDSA)
-    made, _ = keystores.pkcs12_files(keystores.Contents(pem[0], pem[1], pem[2], PASSWORD), profile=profile)
-    (tmp_path / "k.p12").write_bytes(made)
-    shown = run(
-        openssl,
-        "pkcs12",
-        "-legacy",
-        "-in",
-        str(tmp_path / "k.p12"),
-        "-passin",
-        f"pass:{PASSWORD}",
-        "-info",
-        "-noout",
-    )
+    made, _ = keystores.pkcs12_files(contents_of(KeyAlgorithm.ECDSA), profile=profile)
+    shown = openssl("pkcs12", "-legacy", *OPENED, "-info", "-noout", store=made)
     encrypted = next(line for line in shown.splitlines() if line.startswith("PKCS7 Encrypted data"))
     shrouded = next(line for line in shown.splitlines() if line.startswith("Shrouded Keybag"))
     assert certificates in encrypted
@@ -115,15 +112,12 @@ def test_each_profile_uses_its_algorithms(
     assert f"Iteration {pkcs12.ROUNDS}" in encrypted
 
 
-def test_the_newest_profile_is_sealed_with_pbmac1(tmp_path: Path) -> None:
-    openssl = require("openssl")
-    key, chain, ca = material(KeyAlgorithm.ECDSA)
-    made, _ = keystores.pkcs12_files(keystores.Contents(key, chain, ca, PASSWORD), profile="Modern2026")
-    (tmp_path / "k.p12").write_bytes(made)
+def test_the_newest_profile_is_sealed_with_pbmac1(openssl: Openssl) -> None:
+    made, _ = keystores.pkcs12_files(contents_of(KeyAlgorithm.ECDSA), profile="Modern2026")
     # Only openssl 3.4 and later know PBMAC1: the content is read without the check here, and the check is
     # made by hand below.
-    words = ("pkcs12", "-nomacver", "-in", str(tmp_path / "k.p12"), "-passin", f"pass:{PASSWORD}", "-nodes")
-    assert run(openssl, *words).count("BEGIN CERTIFICATE") == 2
+    printed = openssl("pkcs12", "-nomacver", *OPENED, "-nodes", store=made)
+    assert printed.count("BEGIN CERTIFICATE") == 2
     mac = der.read(der.read(made)[0].content)[2]
     algorithm, digest = der.read(der.read(mac.content)[0].content)
     assert der.read(algorithm.content)[0].encoded == der.oid("1.2.840.113549.1.5.14")
@@ -142,37 +136,28 @@ def test_keytool_reads_the_java_key_store_and_gives_the_key_back(
     tmp_path: Path, algorithm: KeyAlgorithm, alias: str
 ) -> None:
     keytool = require("keytool")
-    key, chain, ca = material(algorithm)
-    contents = keystores.Contents(key, chain, ca, "changeit")
+    contents = contents_of(algorithm, password="changeit")
     made, trust = keystores.jks_files(contents, alias=alias, now=NOW)
     assert trust is not None
     (tmp_path / "k.jks").write_bytes(made)
-    (tmp_path / "t.jks").write_bytes(trust)
-    listed = run(keytool, "-list", "-keystore", str(tmp_path / "k.jks"), "-storepass", "changeit")
-    assert f"{alias.lower()}, " in listed
-    assert "PrivateKeyEntry" in listed
-    assert ("ca-1, " if alias == "CA" else "ca, ") in listed
+    entries = listed(made, tmp_path)
+    assert f"{alias.lower()}, " in entries
+    assert "PrivateKeyEntry" in entries
+    assert ("ca-1, " if alias == "CA" else "ca, ") in entries
     assert keystores.jks_fits(made, trust, contents, alias=alias)
-    trusted = run(keytool, "-list", "-keystore", str(tmp_path / "t.jks"), "-storepass", "changeit")
-    assert "trustedCertEntry" in trusted
+    assert "trustedCertEntry" in listed(trust, tmp_path)
     store = ("-srckeystore", str(tmp_path / "k.jks"), "-srcstorepass", "changeit")
     source = (*store, "-srcalias", alias.lower())
-    target = (
-        "-destkeystore",
-        str(tmp_path / "k.p12"),
-        "-deststoretype",
-        "PKCS12",
-        "-deststorepass",
-        "changeit",
-    )
-    run(keytool, "-importkeystore", "-noprompt", *source, *target)
+    target = ("-destkeystore", str(tmp_path / "k.p12"), "-deststorepass", "changeit")
+    kind = ("-deststoretype", "PKCS12")
+    run(keytool, "-importkeystore", "-noprompt", *source, *target, *kind)
     private_key, _, _ = reader.load_key_and_certificates((tmp_path / "k.p12").read_bytes(), b"changeit")
     assert private_key is not None
     assert (
         private_key.private_bytes(
             serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
         )
-        == key
+        == contents.key_pem
     )
 
 
@@ -180,43 +165,36 @@ def test_keytool_reads_the_java_key_store_and_gives_the_key_back(
 def test_keytool_takes_the_certificates_of_a_pkcs12_trust_store_for_trusted(
     tmp_path: Path, profile: str
 ) -> None:
-    keytool = require("keytool")
-    key, chain, ca = material(KeyAlgorithm.ECDSA)
-    _, trust = keystores.pkcs12_files(keystores.Contents(key, chain, ca, "changeit"), profile=profile)
+    contents = contents_of(KeyAlgorithm.ECDSA, password="changeit")
+    _, trust = keystores.pkcs12_files(contents, profile=profile)
     assert trust is not None
-    (tmp_path / "t.p12").write_bytes(trust)
-    listed = run(keytool, "-list", "-keystore", str(tmp_path / "t.p12"), "-storepass", "changeit")
-    assert "ca, " in listed
-    assert "trustedCertEntry" in listed
+    assert "ca, " in (entries := listed(trust, tmp_path))
+    assert "trustedCertEntry" in entries
 
 
 def test_all_certificates_of_the_ca_are_in_the_trust_stores(tmp_path: Path) -> None:
-    keytool = require("keytool")
-    key, chain, ca = material(KeyAlgorithm.ECDSA)
-    other = material(KeyAlgorithm.ED25519)[2]
-    contents = keystores.Contents(key, chain, ca + other, "changeit")
+    ca, other = material(KeyAlgorithm.ECDSA)[2], material(KeyAlgorithm.ED25519)[2]
+    contents = contents_of(KeyAlgorithm.ECDSA, ca_pem=ca + other, password="changeit")
     _, pkcs12_trust = keystores.pkcs12_files(contents, profile="")
     assert pkcs12_trust is not None
     trusted = reader.load_pkcs12(pkcs12_trust, b"changeit").additional_certs
     assert [entry.certificate for entry in trusted] == [read_certificate(pem).parsed for pem in (ca, other)]
     _, jks_trust = keystores.jks_files(contents, alias="", now=NOW)
     assert jks_trust is not None
-    (tmp_path / "t.jks").write_bytes(jks_trust)
-    listed = run(keytool, "-list", "-keystore", str(tmp_path / "t.jks"), "-storepass", "changeit")
-    assert ("ca, " in listed, "ca-1, " in listed) == (True, True)
+    entries = listed(jks_trust, tmp_path)
+    assert ("ca, " in entries, "ca-1, " in entries) == (True, True)
 
 
 def test_without_a_ca_there_is_no_trust_store() -> None:
-    key, chain, _ = material(KeyAlgorithm.ECDSA)
-    _, jks_trust = keystores.jks_files(keystores.Contents(key, chain, b"", "x"), alias="", now=NOW)
-    _, p12_trust = keystores.pkcs12_files(keystores.Contents(key, chain, b"", "x"), profile="")
+    contents = contents_of(KeyAlgorithm.ECDSA, ca_pem=b"")
+    _, jks_trust = keystores.jks_files(contents, alias="", now=NOW)
+    _, p12_trust = keystores.pkcs12_files(contents, profile="")
     assert (jks_trust, p12_trust) == (None, None)
 
 
 def test_a_key_that_cannot_be_read_is_told_as_such() -> None:
-    _, chain, ca = material(KeyAlgorithm.ECDSA)
     with pytest.raises(BadKey):
-        keystores.pkcs12_files(keystores.Contents(b"rubbish", chain, ca, "x"), profile="")
+        keystores.pkcs12_files(contents_of(KeyAlgorithm.ECDSA, key_pem=b"rubbish"), profile="")
 
 
 @pytest.mark.parametrize(
@@ -236,12 +214,6 @@ def test_rc2_gives_what_its_rfc_says(bits: int, key: str, plain: str, cipher: st
         bytes.fromhex(plain), key=bytes.fromhex(key), effective_bits=bits, iv=bytes(8)
     )
     assert encrypted[:8].hex() == cipher
-
-
-def contents_of(algorithm: KeyAlgorithm, **changed: Any) -> keystores.Contents:
-    """The pair and the password, with what a case changes."""
-    key, chain, ca = material(algorithm)
-    return keystores.Contents(key, chain, ca, PASSWORD)._replace(**changed)
 
 
 def cases() -> list[Any]:

@@ -82,6 +82,18 @@ class Aws:
         self.iam("PutRolePolicy", RoleName=name, PolicyName="p", PolicyDocument=policy(*actions))
         return f"arn:aws:iam::{ACCOUNT}:role/{name}"
 
+    def make_federated_role(self, name: str, issuer: str, subject: str, *actions: str) -> str:
+        """Make a role for the tokens that `issuer` (a URL) gives to `subject`; returns its ARN."""
+        provider = issuer.removeprefix("https://")
+        self.iam("CreateOpenIDConnectProvider", Url=issuer, **{"ClientIDList.member.1": "sts.amazonaws.com"})
+        trust = {
+            "Effect": "Allow",
+            "Principal": {"Federated": f"arn:aws:iam::{ACCOUNT}:oidc-provider/{provider}"},
+            "Action": "sts:AssumeRoleWithWebIdentity",
+            "Condition": {"StringEquals": {f"{provider}:sub": subject}},
+        }
+        return self.make_role(name, *actions, trust=trust)
+
 
 def policy(*actions: str) -> str:
     """A policy that allows these actions on all resources."""

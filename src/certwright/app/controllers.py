@@ -21,7 +21,7 @@ from certwright.app.metrics_tls import MetricsTls, ServingCertificate
 from certwright.app.options import ControllerOptions, StartError, controller_gates, operator_policy
 from certwright.controllers.acme.listeners import AcmeSettings, CannotListen, Listeners, open_listeners
 from certwright.controllers.acme.options import AcmeOptions
-from certwright.controllers.acme.responses import Responses, Scope
+from certwright.controllers.acme.responses import Responses
 from certwright.controllers.cache.shard_filter import Mine
 from certwright.controllers.manager import ControllerManager
 from certwright.controllers.notifier import Notifications
@@ -228,12 +228,17 @@ async def start_controllers(
         executor.close()
         raise StartError(str(error)) from error
     controllers.start()
-    if cluster is not None and (listeners.responder is not None or listeners.listener is not None):
+    http, tls = listeners.options.responder, listeners.options.listener
+    if cluster is not None and (http is not None or tls is not None):
         client = Client(transport, user_agent=USER_AGENT, clock=clock)
-        scope = Scope(
-            namespace=options.namespace or "", cluster_resource_namespace=options.cluster_resource_namespace
-        )
-        Responses(client, clock, listeners.responder, listeners.listener, scope).start(tasks)
+        Responses(
+            client,
+            clock,
+            http,
+            tls,
+            namespace=options.namespace or "",
+            cluster_resource_namespace=options.cluster_resource_namespace,
+        ).start(tasks)
     return RunningControllers(controllers, listeners, executor, transport, tasks, clock, make)
 
 

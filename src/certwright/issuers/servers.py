@@ -19,6 +19,7 @@ import msgspec
 from certwright.issuers.contract import Checked, GetSecret, Pending
 from certwright.kit.outgoing import HttpAnswer, HttpClient, ServerError, parse_retry_after, place_of, quote
 from certwright.kube.util.caches import Lru
+from certwright.pki.csr import CsrFacts
 from certwright.resources.causes import Cause
 from certwright.resources.references import SecretKeySelector
 
@@ -39,6 +40,16 @@ NO_REQUESTS: Final = "this process makes no requests"
 _MISSING: Final = "SecretMissing"
 
 Headers = tuple[tuple[str, str], ...]
+Fields = Mapping[str, tuple[str, Callable[[CsrFacts], tuple[str, ...]]]]
+
+NAMES: Final[Fields] = {
+    "common_name": ("spec.commonName", lambda csr: (csr.common_name,) if csr.common_name else ()),
+    "dns_names": ("spec.dnsNames", lambda csr: csr.dns_names),
+    "ip_addresses": ("spec.ipAddresses", lambda csr: csr.ip_addresses),
+    "uris": ("spec.uris", lambda csr: csr.uris),
+    "email_addresses": ("spec.emailAddresses", lambda csr: csr.email_addresses),
+}
+"""The fields of a Certificate with names, and their values in a signing request."""
 
 
 class BadSettings(Exception):

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from certwright.acme.ratelimits import published
-from certwright.acme.ratelimits.ledger import ADMIT, Ledger, NewOrder, WaitUntil
+from certwright.acme.ratelimits.ledger import Ledger, NewOrder, WaitUntil
 from certwright.acme.ratelimits.published import PRESETS, CaLimits, Limit
 from certwright.acme.ratelimits.state import ISSUED, LedgerState, Seen, catch_up, restore, state
 from certwright.kit.rate_limit import Rate
@@ -37,7 +37,7 @@ def ledger(woken: list[str]) -> Ledger:
 
 def issue(ledger: Ledger, order: NewOrder, now: datetime = NOW) -> None:
     """Order, and get it at once."""
-    assert ledger.admit(order, now) == ADMIT
+    assert ledger.admit(order, now) is None
     ledger.placed(order.uid, now)
     ledger.issued(order.uid, now)
 
@@ -51,7 +51,7 @@ def test_the_sixth_certificate_for_the_same_names_waits(ledger: Ledger) -> None:
         "Waiting until 2026-01-02T09:36:00Z: Let's Encrypt allows 5 certificates for exactly these names "
         "in 7 days",
     )
-    assert ledger.admit(new_order("o7", "a.example.com"), NOW) == ADMIT
+    assert ledger.admit(new_order("o7", "a.example.com"), NOW) is None
 
 
 def test_an_order_that_replaces_a_certificate_is_exempt_from_everything(ledger: Ledger) -> None:
@@ -81,8 +81,8 @@ def test_a_name_that_has_failed_five_times_waits_and_others_do_not(ledger: Ledge
     assert isinstance(answer, WaitUntil)
     assert answer.moment == NOW + timedelta(minutes=12)
     assert answer.sentence.endswith("allows 5 failed validations of a.example.com in an hour")
-    assert ledger.admit(new_order("p", "b.example.com"), NOW) == ADMIT
-    assert ledger.admit(new_order("q", "a.example.com", account="https://ca.example/acct/2"), NOW) == ADMIT
+    assert ledger.admit(new_order("p", "b.example.com"), NOW) is None
+    assert ledger.admit(new_order("q", "a.example.com", account="https://ca.example/acct/2"), NOW) is None
 
 
 def test_domains_are_shared_by_accounts_and_orders_are_not() -> None:
@@ -105,11 +105,11 @@ def test_domains_are_shared_by_accounts_and_orders_are_not() -> None:
 
 def test_an_order_that_fails_gives_back_its_certificate_but_not_its_order(ledger: Ledger) -> None:
     for i in range(50):
-        assert ledger.admit(new_order(f"o{i}"), NOW) == ADMIT
+        assert ledger.admit(new_order(f"o{i}"), NOW) is None
         ledger.placed(f"o{i}", NOW)
     assert isinstance(ledger.admit(new_order("late"), NOW), WaitUntil)
     ledger.failed("o7", NOW)
-    assert ledger.admit(new_order("late"), NOW) == ADMIT
+    assert ledger.admit(new_order("late"), NOW) is None
     kept = state(ledger, NOW).buckets
     assert kept[f"newOrders/{ACCOUNT}"][1] == 1
 
@@ -123,26 +123,26 @@ def test_names_that_nobody_proves_do_not_keep_others_for_ever(ledger: Ledger, wo
     assert answer.moment == NOW + HOUR
     woken.clear()
     later = NOW + HOUR + timedelta(minutes=2)
-    assert ledger.admit(new_order("live"), later) == ADMIT
+    assert ledger.admit(new_order("live"), later) is None
     ledger.issued("dead3", later)
-    assert ledger.admit(new_order("dead3"), later) == ADMIT
+    assert ledger.admit(new_order("dead3"), later) is None
 
 
 def test_asking_twice_counts_once(ledger: Ledger) -> None:
-    assert ledger.admit(new_order("o"), NOW) == ledger.admit(new_order("o"), NOW) == ADMIT
+    assert ledger.admit(new_order("o"), NOW) is ledger.admit(new_order("o"), NOW) is None
     assert state(ledger, NOW).buckets[f"newOrders/{ACCOUNT}"][1] == 1
 
 
 def test_a_refused_order_is_not_counted_and_the_time_that_was_named_is_kept(ledger: Ledger) -> None:
     order = new_order("o")
-    assert ledger.admit(order, NOW) == ADMIT
+    assert ledger.admit(order, NOW) is None
     text = 'too many certificates (50) already issued for "example.com", retry after 2026-01-01 02:00:00 UTC'
     ledger.record_refusal(order, text, None, NOW)
     answer = ledger.admit(order, NOW)
     assert isinstance(answer, WaitUntil)
     assert answer.moment == NOW + 2 * HOUR
-    assert ledger.admit(new_order("p", "other.org"), NOW) == ADMIT
-    assert ledger.admit(order, NOW + 2 * HOUR) == ADMIT
+    assert ledger.admit(new_order("p", "other.org"), NOW) is None
+    assert ledger.admit(order, NOW + 2 * HOUR) is None
 
 
 @pytest.mark.parametrize(
@@ -150,24 +150,24 @@ def test_a_refused_order_is_not_counted_and_the_time_that_was_named_is_kept(ledg
 )
 def test_a_time_in_a_refusal_is_obeyed_for_a_week_at_most(ledger: Ledger, text: str) -> None:
     order = new_order("o")
-    assert ledger.admit(order, NOW) == ADMIT
+    assert ledger.admit(order, NOW) is None
     ledger.record_refusal(order, f"{text}, retry after 9999-12-31 02:00:00 UTC", None, NOW)
     assert isinstance(ledger.admit(order, NOW), WaitUntil)
-    assert ledger.admit(order, NOW + timedelta(days=7)) == ADMIT
+    assert ledger.admit(order, NOW + timedelta(days=7)) is None
 
 
 def test_accounts_are_counted_by_address(ledger: Ledger) -> None:
     for number in range(10):
-        assert ledger.admit_account(f"account-{number}", NOW) == ADMIT
+        assert ledger.admit_account(f"account-{number}", NOW) is None
     answer = ledger.admit_account("late", NOW)
     assert isinstance(answer, WaitUntil)
     assert answer.moment == NOW + timedelta(minutes=18)
     ledger.account_ended("account-0", NOW, is_made=False)
-    assert ledger.admit_account("late", NOW) == ADMIT
+    assert ledger.admit_account("late", NOW) is None
     for uid in (*(f"account-{number}" for number in range(1, 10)), "late"):
         ledger.account_ended(uid, NOW, is_made=True)
     assert isinstance(ledger.admit_account("later", NOW), WaitUntil)
-    assert ledger.admit_account("later", NOW + timedelta(minutes=18)) == ADMIT
+    assert ledger.admit_account("later", NOW + timedelta(minutes=18)) is None
 
 
 def test_a_ca_that_limits_failures_only_has_its_orders_followed() -> None:
@@ -226,7 +226,7 @@ def test_what_an_earlier_version_reserved_counts_as_used(ledger: Ledger) -> None
 
 def test_what_cannot_be_read_is_left_out(ledger: Ledger) -> None:
     restore(ledger, LedgerState(buckets={"newOrders/x": ["a"], "newOrders/y": [1]}), NOW)
-    assert ledger.admit(new_order("o"), NOW) == ADMIT
+    assert ledger.admit(new_order("o"), NOW) is None
 
 
 @pytest.mark.parametrize(
@@ -246,6 +246,6 @@ def test_an_unknown_limit_holds_only_the_names_that_the_refusal_is_about(text: s
     entries = [
         uid
         for uid in names
-        if ledger.admit(new_order(f"{uid}2", *names[uid]), NOW + timedelta(minutes=1)) != ADMIT
+        if ledger.admit(new_order(f"{uid}2", *names[uid]), NOW + timedelta(minutes=1)) is not None
     ]
     assert entries == waits

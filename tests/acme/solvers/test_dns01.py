@@ -16,13 +16,14 @@ import dns.name
 import dns.rcode
 import dns.rdatatype
 import dns.rrset
+import dns.tsig
 import pytest
 
 from certwright.acme.solvers import names
 from certwright.acme.solvers.addresses import parse_server
 from certwright.acme.solvers.checks import DnsCheck
 from certwright.acme.solvers.contract import NotYet, Ready, SolverError, Task
-from certwright.acme.solvers.dns01.rfc2136 import ALGORITHMS, Rfc2136, TsigKey
+from certwright.acme.solvers.dns01.rfc2136 import ALGORITHMS, Rfc2136, tsig_key
 from certwright.acme.solvers.dns01.webhook import Webhook
 from certwright.acme.solvers.names import LookupFailed, NameServers
 from certwright.acme.solvers.program import Program
@@ -58,7 +59,7 @@ def names_of(bind: Bind) -> NameServers:
 
 
 def solver_of(bind: Bind, algorithm: str = "HMACSHA256", **options: bool) -> Rfc2136:
-    key = TsigKey(algorithm.lower(), bind.secrets[algorithm.lower()], algorithm)
+    key = tsig_key(algorithm.lower(), bind.secrets[algorithm.lower()], algorithm)
     return Rfc2136(("127.0.0.1", bind.port), names_of(bind), key=key, **options)
 
 
@@ -98,24 +99,24 @@ async def test_wildcard_and_apex_and_many_certificates_share_a_name(bind: Bind) 
 @pytest.mark.parametrize(
     ("key", "words"),
     [
-        (TsigKey("nobody", "QUJDRA==", "HMACSHA256"), "does not know the key"),
-        (TsigKey("hmacsha256", "QUJDRA==", "HMACSHA256"), "the secret differs"),
+        (tsig_key("nobody", "QUJDRA==", "HMACSHA256"), "does not know the key"),
+        (tsig_key("hmacsha256", "QUJDRA==", "HMACSHA256"), "the secret differs"),
         (None, "REFUSED .the server's update-policy"),
     ],
 )
-async def test_a_refusal_says_why(bind: Bind, key: TsigKey | None, words: str) -> None:
+async def test_a_refusal_says_why(bind: Bind, key: dns.tsig.Key | None, words: str) -> None:
     with pytest.raises(SolverError, match=words):
         await Rfc2136(("127.0.0.1", bind.port), names_of(bind), key=key).present(TASK)
 
 
 @pytest.mark.parametrize(
     "key",
-    [TsigKey("k", "no base64!", "HMACSHA256"), TsigKey("k", "QUJD", "HMACSHA3"), TsigKey("a..b", "QUJD")],
+    [("k", "no base64!", "HMACSHA256"), ("k", "QUJD", "HMACSHA3"), ("a..b", "QUJD", "HMACMD5")],
 )
-def test_a_key_without_sense_is_refused_at_once(key: TsigKey) -> None:
-    with pytest.raises(SolverError):
-        Rfc2136(("127.0.0.1", 1), NameServers(["127.0.0.1:1"]), key=key)
-    assert "base64" not in repr(key) or key.secret not in repr(key)
+def test_a_key_without_sense_is_refused_at_once(key: tuple[str, str, str]) -> None:
+    with pytest.raises(SolverError) as error:
+        tsig_key(*key)
+    assert key[1] not in str(error.value)
 
 
 async def test_a_name_without_a_zone_and_a_server_that_is_gone_are_told(bind: Bind) -> None:

@@ -11,7 +11,7 @@ import pytest
 from certwright.acme.solvers import names
 from certwright.acme.solvers.checks import DnsCheck
 from certwright.acme.solvers.contract import Ready, SolverError, Task
-from certwright.acme.solvers.dns01.rfc2136 import Rfc2136, TsigKey
+from certwright.acme.solvers.dns01.rfc2136 import Rfc2136, tsig_key
 from certwright.acme.solvers.names import NameServers
 from certwright.kube.util.clock import SystemClock
 from conformance.check_solver import check_solver
@@ -41,7 +41,7 @@ def names_of(port: int) -> NameServers:
 def solver_of(
     port: int, secret: str = TSIG_SECRET, *, name: str = "certwright", tcp: bool = False
 ) -> Rfc2136:
-    key = TsigKey(name, secret, "HMACSHA256")
+    key = tsig_key(name, secret, "HMACSHA256")
     return Rfc2136(("127.0.0.1", port), names_of(port), key=key, tcp=tcp)
 
 

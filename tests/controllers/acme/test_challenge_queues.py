@@ -230,7 +230,7 @@ async def test_a_look_that_fails_by_a_mistake_of_ours_is_taken_again_ever_more_r
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     broken = Broken()
-    async with fake_world(make_check=lambda _: broken) as fake:
+    async with fake_world(check=broken) as fake:
         await fake.issuer(solvers=[{"http01": {"ingress": {}}}])
         await fake.issue(after=timedelta(minutes=1))
         (challenge,) = await fake.challenges()

@@ -19,7 +19,7 @@ from certwright.resources.operator_policy import OperatorPolicy
 from support.acme_world import AcmeWorld, acme_world
 from support.dns.powerdns import KEY, TSIG_SECRET, PowerDnsServer, running_powerdns, served
 from support.dns.route53 import StrictRoute53
-from support.ministack import ACCOUNT, Aws, running_ministack
+from support.ministack import running_ministack
 from support.pebble import Pebble, running_pebble
 from support.world import CONTROLLER
 
@@ -98,7 +98,8 @@ async def test_a_service_account_with_a_role_in_aws(server: PowerDnsServer, ca: 
     with running_ministack() as aws:
         strict = await asyncio.to_thread(StrictRoute53, aws, ZONE)
         strict.publish = Publisher(server).publish
-        role = await asyncio.to_thread(role_of_account, aws, "kube-system", "dns")
+        account = "system:serviceaccount:kube-system:dns"
+        role = await asyncio.to_thread(aws.make_federated_role, "dns", DEFAULT_ISSUER, account, "route53:*")
         async with strict.running() as url:
             policy = OperatorPolicy(dns01_endpoints={"route53": url})
             async with acme_world(ca, bind=server, policy=policy) as world:
@@ -126,22 +127,6 @@ class Publisher:
         url = f"{self.server.url}/api/v1/servers/localhost/zones/{ZONE}."
         async with aiohttp.ClientSession(raise_for_status=True) as client:
             await client.patch(url, json={"rrsets": [change]}, headers={"X-API-Key": KEY})
-
-
-def role_of_account(aws: Aws, namespace: str, name: str) -> str:
-    """A role for Route 53 that trusts one ServiceAccount of our API server; returns its ARN."""
-    aws.iam(
-        "CreateOpenIDConnectProvider", Url=DEFAULT_ISSUER, **{"ClientIDList.member.1": "sts.amazonaws.com"}
-    )
-    issuer = DEFAULT_ISSUER.removeprefix("https://")
-    subject = f"system:serviceaccount:{namespace}:{name}"
-    trust = {
-        "Effect": "Allow",
-        "Principal": {"Federated": f"arn:aws:iam::{ACCOUNT}:oidc-provider/{issuer}"},
-        "Action": "sts:AssumeRoleWithWebIdentity",
-        "Condition": {"StringEquals": {f"{issuer}:sub": subject}},
-    }
-    return aws.make_role("dns", "route53:*", trust=trust)
 
 
 async def allow_tokens(world: AcmeWorld, namespace: str, account: str) -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from typing import Any, cast
 
 import msgspec
 
-from certwright.controllers.acme.responses import Responses, Scope
+from certwright.controllers.acme.responses import Responses
 from certwright.kube.client.rest import Client
 from certwright.kube.client.transport import LocalTransport
 from certwright.kube.util.tasks import TaskSet
@@ -23,8 +24,8 @@ async def another_replica(fake: FakeWorld, namespace: str = "") -> AsyncIterator
     """One that works on nothing: it waits for the lease, or has another shard."""
     client = Client(LocalTransport(fake.world.recording.handle, CONTROLLER), user_agent="other")
     listening, tasks = Shown(), TaskSet()
-    scope = Scope(namespace=namespace)
-    Responses(client, fake.world.clock, listening, None, scope).start(tasks)
+    scope = {"namespace": namespace, "cluster_resource_namespace": "kube-system"}
+    Responses(client, fake.world.clock, cast(Any, listening), None, **scope).start(tasks)
     await fake.world.settle()
     assert listening.shown.patience_s > 0
     try:

@@ -381,7 +381,7 @@ class Fails:
 
 
 async def test_what_another_client_deletes_is_restored_while_the_self_check_fails() -> None:
-    async with fake_world(cluster_listener=LISTENER, make_check=lambda _: Fails()) as fake:
+    async with fake_world(cluster_listener=LISTENER, check=Fails()) as fake:
         await fake.issuer(solvers=[{"http01": {"ingress": {}}}])
         await fake.issue()
         assert len(await left(fake)) == 4

@@ -18,6 +18,7 @@ from certwright.acme.protocol.messages import Action
 from certwright.acme.ratelimits.published import CaLimits, Limit
 from certwright.controllers.acme.options import AcmeOptions
 from certwright.controllers.cache.shard_members import Shards, shard_of
+from certwright.controllers.circuit_breaker import ATTEMPTS_PER_HOUR
 from certwright.controllers.manager import ControllerManager
 from certwright.controllers.settings import Settings
 from certwright.diagnosis.limits import read
@@ -47,6 +48,8 @@ class Replicas:
 
     fake: FakeWorld
     count: int
+    attempts: int = 0
+    """Of orders in an hour; 0: without a circuit breaker, so that only the CA's limits stop an order."""
     running: dict[int, ControllerManager] = field(default_factory=dict)
     cut: set[int] = field(default_factory=set)
     """Replicas whose requests no longer reach the API server."""
@@ -62,10 +65,8 @@ class Replicas:
         clock = self.fake.world.clock
         client = Client(LocalTransport(handle, CONTROLLER), user_agent=f"shard {shard}", clock=clock)
         mine = Shards(frozenset({shard}), self.count) if self.count > 1 else None
-        # Without a circuit breaker: here only the CA's limits are to stop an order.
-        made = ControllerManager(
-            client, clock, Inline(), Settings(acme=self.fake._acme(), issuer_attempts_per_hour=0), mine
-        )
+        settings = Settings(acme=self.fake._acme(), issuer_attempts_per_hour=self.attempts)
+        made = ControllerManager(client, clock, Inline(), settings, mine)
         self.running[shard] = made
         made.start()
         await self.fake.world.settle()
@@ -97,12 +98,12 @@ class Replicas:
 
 
 @asynccontextmanager
-async def replicas(count: int, **limits: Limit) -> AsyncIterator[Replicas]:
+async def replicas(count: int, attempts: int = 0, **limits: Limit) -> AsyncIterator[Replicas]:
     """So many replicas, and an issuer at a CA with these limits."""
     known = CaLimits(name="the CA", limits=limits)
     async with fake_world(limits={"ca.example": known}) as fake:
         await fake.world.stop_controllers()
-        made = Replicas(fake, count)
+        made = Replicas(fake, count, attempts)
         try:
             for shard in range(count):
                 await made.start(shard)
@@ -244,60 +245,36 @@ async def test_a_lost_account_is_looked_after_by_the_replica_that_misses_it(fake
 
 
 @pytest.mark.parametrize("restarted", [False, True])
-async def test_each_replica_orders_its_own_and_rests_then(fake: FakeWorld, *, restarted: bool) -> None:
-    acme = AcmeOptions(make_transport=fake.ca.transport, responder=fake.shown)
-    world = fake.world
-    await world.start_controllers(acme=acme, mine=Shards(frozenset({0}), 2))
-    client = Client(LocalTransport(world.recording.handle, CONTROLLER), user_agent="other")
-    theirs = Shards(frozenset({1}), 2)
-    other = ControllerManager(client, world.clock, Inline(), Settings(acme=acme), theirs)
-    other.start()
-    await world.settle()
-    names = [f"web-{number}" for number in range(6)]
-    assert {theirs(ObjectKey("default", name)) for name in names} == {True, False}
-    for name in names:
-        await fake.issue(name, f"{name}.example.org")
-    if restarted:
-        await world.start_controllers(acme=acme, mine=Shards(frozenset({0}), 2))
-    await world.advance(timedelta(minutes=1))
-    for name in names:
-        assert await world.is_ready(name)
-    assert [action for action, _ in fake.ca.requests].count(Action.NEW_ORDER) == len(names)
-    # Nobody asks again and again whose the Orders are that belong to requests which he does not hold.
-    assert world.controllers is not None
-    for member in (world.controllers, other):
-        queues = {controller.name: controller.queue.waiting for controller in member.wiring.controllers}
-        assert (queues["orders"], queues["challenges"]) == (0, 0)
-    await other.close()
+async def test_each_replica_orders_its_own_and_rests_then(*, restarted: bool) -> None:
+    async with replicas(2) as made:
+        fake, names = made.fake, [f"web-{number}" for number in range(6)]
+        assert {shard_of(ObjectKey("default", name), 2) for name in names} == {0, 1}
+        for name in names:
+            await fake.issue(name, f"{name}.example.org")
+        if restarted:
+            await made.running.pop(0).close()
+            await made.start(0)
+        await fake.world.advance(timedelta(minutes=1))
+        for name in names:
+            assert await fake.world.is_ready(name)
+        assert made.orders_placed == len(names)
+        # Nobody asks again and again whose the Orders are that belong to requests which he does not hold.
+        for member in made.running.values():
+            queues = {controller.name: controller.queue.waiting for controller in member.wiring.controllers}
+            assert (queues["orders"], queues["challenges"]) == (0, 0)
 
 
-async def test_one_replica_probes_and_all_keep_to_the_attempts_and_are_released_together(
-    fake: FakeWorld,
-) -> None:
-    acme = AcmeOptions(make_transport=fake.ca.transport, responder=fake.shown)
-    world = fake.world
-    await world.start_controllers(acme=acme, mine=Shards(frozenset({0}), 3))
-    others = []
-    for number in (1, 2):
-        client = Client(LocalTransport(world.recording.handle, CONTROLLER), user_agent=f"other-{number}")
-        other = ControllerManager(
-            client, world.clock, Inline(), Settings(acme=acme), Shards(frozenset({number}), 3)
-        )
-        other.start()
-        others.append(other)
-    await world.settle()
-    fake.ca.is_away = True
-    names = [f"web-{number}" for number in range(24)]
-    for name in names:
-        await fake.issue(name, f"{name}.example.org")
-    before = fake.ca.counted()
-    await world.advance(timedelta(minutes=30))
-    asked = fake.ca.counted() - before
-    assert asked[Action.DIRECTORY] <= 30
-    placed = fake.ca.counted()[Action.NEW_ORDER] + fake.ca.counted()[Action.NEW_NONCE]
-    assert placed <= 12
-    fake.ca.is_away = False
-    await world.advance(timedelta(minutes=3))
-    assert all([await world.is_ready(name) for name in names])
-    for other in others:
-        await other.close()
+async def test_one_replica_probes_and_all_keep_to_the_attempts_and_are_released_together() -> None:
+    async with replicas(3, attempts=ATTEMPTS_PER_HOUR) as made:
+        fake, names = made.fake, [f"web-{number}" for number in range(24)]
+        fake.ca.is_away = True
+        for name in names:
+            await fake.issue(name, f"{name}.example.org")
+        before = fake.ca.counted()
+        await fake.world.advance(timedelta(minutes=30))
+        asked = fake.ca.counted() - before
+        assert asked[Action.DIRECTORY] <= 30
+        assert made.orders_placed + fake.ca.counted()[Action.NEW_NONCE] <= 12
+        fake.ca.is_away = False
+        await fake.world.advance(timedelta(minutes=3))
+        assert all([await fake.world.is_ready(name) for name in names])

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, cast
+from unittest.mock import patch
 
 import msgspec
 import pytest
 
-from certwright.acme.solvers.contract import Check, CheckSettings, NotYet, Ready, SolverError, Task
+from certwright.acme.solvers.contract import SolverError
+from certwright.acme.solvers.names import NameServers
 from certwright.controllers.acme import solver_factory
 from certwright.controllers.acme.challenge_progress import SolverUse
 from certwright.controllers.acme.options import AcmeOptions
@@ -140,44 +142,34 @@ def test_a_challenge_of_another_solver_has_another_name() -> None:
     assert challenge_name("web-1-7", spec(ANY)) != challenge_name("web-1-7", spec(ZONE))
 
 
-class NoCheck:
-    """A self-check that is never made."""
-
-    async def check(self, task: Task) -> Ready | NotYet:
-        """See `Check`."""
-        raise AssertionError(task)
-
-
-async def check_of(solver: object) -> CheckSettings:
-    """The settings of its self-check, with `--dns01-recursive-nameservers=192.0.2.1:53`."""
-    made: list[CheckSettings] = []
-
-    def make_check(settings: CheckSettings) -> Check:
-        made.append(settings)
-        return NoCheck()
+async def check_of(dns01: object) -> tuple[tuple[str, ...], bool]:
+    """The name servers that its self-check asks, with `--dns01-recursive-nameservers=192.0.2.1:53`, and
+    whether no others."""
 
     async def no_secret(_name: str) -> Mapping[str, bytes] | None:
         return None
 
-    spec = msgspec.convert(solver, Solver)
+    spec = msgspec.convert({"dns01": dns01}, Solver)
     use = SolverUse(solver=spec, issuer_kind="Issuer", get_secret=no_secret, secrets_in="default")
-    options = AcmeOptions(dns01_nameservers=("192.0.2.1:53",), make_check=make_check)
+    options = AcmeOptions(dns01_nameservers=("192.0.2.1:53",))
     nothing = cast(Any, None)  # No webhook and no DNS host is asked.
-    await solver_factory.Solvers(options, nothing, nothing, lambda: datetime.now(UTC)).make(use)
-    (settings,) = made
-    return settings
+    solvers = solver_factory.Solvers(options, nothing, nothing, lambda: datetime.now(UTC))
+    with (
+        patch.object(solver_factory, "DnsCheck") as check,
+        patch.object(solver_factory, "NameServers", wraps=NameServers) as names,
+    ):
+        await solvers.make(use)
+    return names.call_args.args[0], check.call_args.kwargs["recursive_only"]
 
 
 async def test_name_servers_of_a_solver_replace_those_of_the_flag_and_no_others_are_asked() -> None:
     update = {"nameserver": "192.0.2.9"}
-    by_flag = await check_of({"dns01": {"rfc2136": update}})
-    assert (by_flag.servers, by_flag.recursive_only) == (("192.0.2.1:53",), False)
+    assert await check_of({"rfc2136": update}) == (("192.0.2.1:53",), False)
     chosen = ["192.0.2.2:53", "[2001:db8::2]:53"]
-    own = await check_of({"dns01": {"rfc2136": update, "nameservers": chosen}})
-    assert (own.servers, own.recursive_only) == (tuple(chosen), True)
+    assert await check_of({"rfc2136": update, "nameservers": chosen}) == (tuple(chosen), True)
 
 
 async def test_an_issuer_names_no_server_of_dns_over_https() -> None:
     spec = {"rfc2136": {"nameserver": "192.0.2.9"}, "nameservers": ["https://internal.example/dns-query"]}
     with pytest.raises(SolverError, match="only --dns01-recursive-nameservers may name"):
-        await check_of({"dns01": spec})
+        await check_of(spec)

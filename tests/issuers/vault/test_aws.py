@@ -175,15 +175,8 @@ def pod(aws: Aws) -> AwsCredentials:
 @pytest.fixture(scope="module")
 def federated(aws: Aws) -> str:
     """A role for the ServiceAccount `default/signer`."""
-    provider = {"Url": f"https://{ISSUER}", "ClientIDList.member.1": "sts.amazonaws.com"}
-    aws.iam("CreateOpenIDConnectProvider", **provider)
-    trust = {
-        "Effect": "Allow",
-        "Principal": {"Federated": f"arn:aws:iam::{ACCOUNT}:oidc-provider/{ISSUER}"},
-        "Action": "sts:AssumeRoleWithWebIdentity",
-        "Condition": {"StringEquals": {f"{ISSUER}:sub": "system:serviceaccount:default:signer"}},
-    }
-    return aws.make_role("federated", trust=trust)
+    subject = "system:serviceaccount:default:signer"
+    return aws.make_federated_role("federated", f"https://{ISSUER}", subject)
 
 
 @pytest.fixture

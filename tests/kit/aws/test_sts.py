@@ -81,18 +81,8 @@ async def test_a_user_without_the_permission_is_refused(aws: Aws, tools: AwsTool
 
 
 async def test_a_token_is_exchanged_for_the_role_that_trusts_its_subject(aws: Aws, tools: AwsTools) -> None:
-    aws.iam(
-        "CreateOpenIDConnectProvider",
-        Url=f"https://{ISSUER}",
-        **{"ClientIDList.member.1": "sts.amazonaws.com"},
-    )
-    trust = {
-        "Effect": "Allow",
-        "Principal": {"Federated": f"arn:aws:iam::{ACCOUNT}:oidc-provider/{ISSUER}"},
-        "Action": "sts:AssumeRoleWithWebIdentity",
-        "Condition": {"StringEquals": {f"{ISSUER}:sub": "system:serviceaccount:default:right"}},
-    }
-    role = aws.make_role("federated", "route53:*", trust=trust)
+    right = "system:serviceaccount:default:right"
+    role = aws.make_federated_role("federated", f"https://{ISSUER}", right, "route53:*")
 
     async def fetch(subject: str) -> AwsCredentials:
         async def get_token() -> str:
@@ -101,7 +91,7 @@ async def test_a_token_is_exchanged_for_the_role_that_trusts_its_subject(aws: Aw
         source = WebIdentity(role=role, identity=subject, get_token=get_token, endpoint=endpoint(aws))
         return await source.fetch(tools)
 
-    credentials = await fetch("system:serviceaccount:default:right")
+    credentials = await fetch(right)
     assert (
         await identity_of(aws, tools, credentials)
         == f"arn:aws:sts::{ACCOUNT}:assumed-role/federated/certwright"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,7 +27,6 @@ class Account:
     url: str
     status: str
     contact: tuple[str, ...] = ()
-    raw: Mapping[str, object] = field(default_factory=dict, repr=False)
 
     @property
     def is_usable(self) -> bool:
@@ -82,4 +81,4 @@ def _account(session: Session, response: Response) -> Account:
 
 def _read(url: str, response: Response) -> Account:
     content = reading.read_object(response, "an account")
-    return Account(url, reading.text(content, "status"), reading.texts(content, "contact"), content)
+    return Account(url, reading.text(content, "status"), reading.texts(content, "contact"))

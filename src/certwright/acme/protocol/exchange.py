@@ -52,12 +52,9 @@ class Directory:
     revoke_cert: str = ""
     key_change: str = ""
     renewal_info: str = ""
-    terms_of_service: str = ""
-    website: str = ""
     caa_identities: tuple[str, ...] = ()
     external_account_required: bool = False
     profiles: Mapping[str, str] = field(default_factory=dict)
-    raw: Mapping[str, object] = field(default_factory=dict, repr=False)
     origins: frozenset[str] = field(init=False, repr=False)
     """The origins of the directory and of the URLs in it: requests go to no others."""
 
@@ -94,12 +91,9 @@ def fetch_directory(url: str) -> Flow[Directory]:
         revoke_cert=reading.text(content, "revokeCert"),
         key_change=reading.text(content, "keyChange"),
         renewal_info=reading.text(content, "renewalInfo"),
-        terms_of_service=reading.text(meta, "termsOfService"),
-        website=reading.text(meta, "website"),
         caa_identities=reading.texts(meta, "caaIdentities"),
         external_account_required=meta.get("externalAccountRequired") is True,
         profiles={k: str(v) for k, v in profiles.items()} if isinstance(profiles, dict) else {},
-        raw=content,
     )
 
 

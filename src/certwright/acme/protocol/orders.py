@@ -48,11 +48,9 @@ class Order:
     finalize: str
     authorizations: tuple[str, ...] = ()
     identifiers: tuple[Identifier, ...] = ()
-    expires: datetime | None = None
     error: Problem | None = None
     certificate: str = ""
     retry_after: datetime | None = None
-    raw: Mapping[str, object] = field(default_factory=dict, repr=False)
 
 
 def new_order(
@@ -116,11 +114,9 @@ def _read(url: str, response: Response) -> Order:
             Identifier(reading.text(i, "type"), reading.text(i, "value"))
             for i in reading.objects(content, "identifiers")
         ),
-        expires=reading.moment(content, "expires"),
         error=problem_of(content.get("error")),
         certificate=reading.text(content, "certificate"),
         retry_after=response.retry_after,
-        raw=content,
     )
 
 
@@ -134,7 +130,6 @@ class Challenge:
     token: str
     status: str
     error: Problem | None = None
-    raw: Mapping[str, object] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,10 +141,8 @@ class Authorization:
     status: str
     identifier: Identifier
     wildcard: bool = False
-    expires: datetime | None = None
     challenges: tuple[Challenge, ...] = ()
     retry_after: datetime | None = None
-    raw: Mapping[str, object] = field(default_factory=dict, repr=False)
 
     @property
     def error(self) -> Problem | None:
@@ -168,10 +161,8 @@ def fetch_authorization(session: Session, url: str) -> Flow[Authorization]:
         status=reading.needed_text(content, "status", url=url, what="an authorization"),
         identifier=Identifier(reading.text(identifier, "type"), reading.text(identifier, "value")),
         wildcard=content.get("wildcard") is True,
-        expires=reading.moment(content, "expires"),
         challenges=tuple(_challenge_of(item, "") for item in reading.objects(content, "challenges")),
         retry_after=response.retry_after,
-        raw=content,
     )
 
 
@@ -188,7 +179,6 @@ def _challenge_of(content: dict[str, Any], url: str) -> Challenge:
         token=reading.text(content, "token"),
         status=reading.text(content, "status"),
         error=problem_of(content.get("error")),
-        raw=content,
     )
 
 

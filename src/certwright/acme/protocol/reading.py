@@ -1,6 +1,6 @@
 """Parsing of server responses: members of the right type, or an error sentence.
 
-Unknown members survive in the objects' `raw`, and unknown states are passed on as they are.
+Unknown members are ignored, and unknown states are passed on as they are.
 """
 
 from __future__ import annotations

@@ -92,18 +92,11 @@ class NewOrder(msgspec.Struct, frozen=True):
         return micros(self.since), self.uid
 
 
-class Admit(msgspec.Struct, frozen=True):
-    """The order may be placed now; its capacity is reserved from now on."""
-
-
 class WaitUntil(msgspec.Struct, frozen=True):
     """The order must wait until `moment`, an estimate. The sentence names the limit and the moment."""
 
     moment: datetime
     sentence: str
-
-
-ADMIT: Final = Admit()
 
 
 class Key(NamedTuple):
@@ -299,13 +292,14 @@ class Ledger:
 
     # --- admission ---------------------------------------------------------------------------------------
 
-    def admit(self, order: NewOrder, now: datetime) -> Admit | WaitUntil:
-        """Decide whether the order may be placed now. Idempotent: an admitted order is counted once."""
+    def admit(self, order: NewOrder, now: datetime) -> WaitUntil | None:
+        """None: the order may be placed, and its capacity is reserved from now on. Idempotent: an admitted
+        order is counted once."""
         at = micros(now)
         self.sweep(at)
         flight = self.flights.get(order.uid)
         if flight is not None and (flight.is_placed or not flight.has_lapsed):
-            return ADMIT
+            return None
         asked, silent = self.keys_of(order)
         free, key = self._free_at(order, asked, at)
         if key is not None:
@@ -318,7 +312,7 @@ class Ledger:
         if asked or silent or self._failure_keys(order):
             self.flights[order.uid] = Flight(at, asked, silent)
             self.is_changed = True
-        return ADMIT
+        return None
 
     def limit_of(self, order: NewOrder, now: datetime) -> WaitUntil | None:
         """What the order would have to wait for now; changes nothing."""
@@ -332,13 +326,13 @@ class Ledger:
         if key is not None and order.uid not in self.flights:
             self._wait(order, key, free - at)
 
-    def admit_account(self, uid: str, now: datetime) -> Admit | WaitUntil:
-        """Decide whether a new account may be registered from here; `account_ended` must be called
+    def admit_account(self, uid: str, now: datetime) -> WaitUntil | None:
+        """None: a new account may be registered from here; `account_ended` must be called
         afterwards. `uid` names the attempt."""
         at, key = micros(now), _ACCOUNTS
         rate = self.rate(key)
         if rate is None or uid in self.flights:
-            return ADMIT
+            return None
         self.sweep(at)
         free = self.bucket(key).free_at(rate, at)
         if free > at:
@@ -346,7 +340,7 @@ class Ledger:
         self.bucket(key).held += 1
         self.flights[uid] = Flight(at, [key])
         self.is_changed = True
-        return ADMIT
+        return None
 
     def account_ended(self, uid: str, now: datetime, *, is_made: bool) -> None:
         """Record the end of the attempt: the CA counts the accounts that it has created."""

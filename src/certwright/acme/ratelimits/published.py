@@ -169,21 +169,16 @@ def _read_ca(where: str, place: str, content: Any) -> CaLimits:
 def _read_limit(where: str, content: Any, base: Limit | None) -> Limit:
     given = _mapping(where, content, or_none=True)
     _only(where, given, ("count", "window", "refills", "overrides"))
-    if base is None:
-        for needed in ("count", "window"):
-            if needed not in given:
-                raise BadLimits(f"{where} has no {needed}; write e.g. {{count: 50, window: 168h}}")
-    count = _count(f"{where}.count", given["count"]) if "count" in given else _of(base).rate.count
-    window = _window(f"{where}.window", given["window"]) if "window" in given else _of(base).rate.window
-    refills = _flag(where, given, "refills", default=base.rate.refills if base else True)
+    for needed in ("count", "window"):
+        if base is None and needed not in given:
+            raise BadLimits(f"{where} has no {needed}; write e.g. {{count: 50, window: 168h}}")
+    rate = base.rate if base is not None else Rate(0, timedelta(0))
+    count = _count(f"{where}.count", given["count"]) if "count" in given else rate.count
+    window = _window(f"{where}.window", given["window"]) if "window" in given else rate.window
+    refills = _flag(where, given, "refills", default=rate.refills)
     raised = _mapping(f"{where}.overrides", given.get("overrides", {}))
     overrides = {str(who): _count(f"{where}.overrides.{who}", many) for who, many in raised.items()}
     return Limit(Rate(count, window, refills=refills), overrides)
-
-
-def _of(base: Limit | None) -> Limit:
-    assert base is not None
-    return base
 
 
 def _mapping(where: str, value: Any, *, or_none: bool = False) -> Mapping[Any, Any]:

@@ -16,9 +16,8 @@ import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
 from cryptography import x509
 
-from certwright.acme.protocol import challenges
 from certwright.acme.protocol.challenges import ALPN_PROTOCOL, WELL_KNOWN, server_name
-from certwright.acme.solvers.contract import Check, CheckSettings, NotYet, Ready, Task
+from certwright.acme.solvers.contract import NotYet, Ready, Task
 from certwright.acme.solvers.names import Answer, LookupFailed, NameServers, Unreached, at_both_families
 from certwright.acme.solvers.tlsalpn01 import EXTENSION, extension_value
 from certwright.kit.https import unreachable
@@ -33,9 +32,6 @@ _MOST_REDIRECTS = 10
 _LARGEST_BODY = 64 * 1024
 REDIRECT_PORTS = frozenset({80, 443})
 """Let's Encrypt's rule (its documentation, "Challenge Types"), which other CAs have adopted."""
-NamesOf = Callable[[CheckSettings], NameServers]
-"""Returns the name servers for a configuration. Callers with the same one share them, and so their cache of
-zones."""
 # The same for every check.
 _tls = cache(unverified_tls)
 
@@ -295,14 +291,3 @@ class _Resolver(AbstractResolver):
 
     async def close(self) -> None:
         pass
-
-
-def make_check(settings: CheckSettings, names_of: NamesOf, now: Callable[[], datetime]) -> Check:
-    """Create a self-check. Raises what `names_of` raises."""
-    match settings.type:
-        case challenges.HTTP_01:
-            return HttpCheck(port=settings.port, names=names_of(settings) if settings.servers else None)
-        case challenges.TLS_ALPN_01:
-            return TlsCheck(port=settings.port, names=names_of(settings) if settings.servers else None)
-        case _:
-            return DnsCheck(names_of(settings), now, recursive_only=settings.recursive_only)

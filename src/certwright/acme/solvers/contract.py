@@ -6,7 +6,6 @@ A *task* is one challenge for a solver. `present` publishes its challenge respon
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Protocol, runtime_checkable
@@ -103,29 +102,11 @@ class NotYet(msgspec.Struct, frozen=True):
     not_before: timedelta = timedelta(0)
 
 
-class CheckSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Configuration of a self-check: enough to make a `Check` in any process.
-
-    `port` is where the CA connects to (http-01, tls-alpn-01). `servers` are name servers; none means the
-    system's. `recursive_only` and `authority_port` are for dns-01: see `DnsCheck`, `NameServers`.
-    """
-
-    type: str
-    port: int = 0
-    servers: tuple[str, ...] = ()
-    recursive_only: bool = False
-    authority_port: int = 53
-
-
 class Check(Protocol):
     """A self-check. MUST NOT raise for network failures, and MUST have a timeout."""
 
     async def check(self, task: Task) -> Ready | NotYet:
         """Check once."""
-
-
-MakeCheck = Callable[[CheckSettings], Check]
-"""Makes the self-check of a challenge."""
 
 
 class Unpresented:

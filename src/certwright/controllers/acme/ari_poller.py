@@ -144,10 +144,8 @@ class AriPoller:
             if before is not None and before.account not in ("", client.kid):
                 before = None
             retry_after = error.retry_after if isinstance(error, Refused) else None
-            status = ARIStatus(
-                suggested_window=before.suggested_window if before is not None else None,
-                explanation_url=before.explanation_url if before is not None else "",
-                last_checked=before.last_checked if before is not None else None,
+            status = msgspec.structs.replace(
+                before or ARIStatus(),
                 next_check=_next_check(now, retry_after, _AFTER_FAILURE, uid),
                 last_error=str(error),
                 account=client.kid,

@@ -151,30 +151,18 @@ async def _akamai(spec: AkamaiDNS, values: HostValues) -> akamai.AkamaiSettings:
     )
 
 
-class _AcmeDnsAccount(msgspec.Struct):
-    """An answer of acme-dns to a registration, as cert-manager and other clients keep it."""
-
-    username: str
-    password: str
-    fulldomain: str
-    subdomain: str
-
-
 async def _acme_dns(spec: AcmeDNS, values: HostValues) -> acmedns.AcmeDnsSettings:
     content = await values.secret(spec.account_secret_ref, "accountSecretRef")
     try:
-        accounts = json_decoder(dict[str, _AcmeDnsAccount]).decode(content)
+        accounts = json_decoder(dict[str, acmedns.Account]).decode(content)
     except msgspec.DecodeError:
         # The reason could quote a password.
         raise SolverError(
             f"{values.path}.accountSecretRef: the entry is not a JSON object of accounts by domain; write "
             '{"DOMAIN": {"username": …, "password": …, "fulldomain": …, "subdomain": …}}'
         ) from None
-    by_domain = tuple(
-        (domain, acmedns.Account(account.username, account.password, account.fulldomain, account.subdomain))
-        for domain, account in sorted(accounts.items())
-    )
-    return acmedns.AcmeDnsSettings(endpoint=values.named_endpoint("acmeDNS", spec.host), accounts=by_domain)
+    endpoint = values.named_endpoint("acmeDNS", spec.host)
+    return acmedns.AcmeDnsSettings(endpoint=endpoint, accounts=tuple(sorted(accounts.items())))
 
 
 class _AzureCloud(msgspec.Struct, frozen=True):

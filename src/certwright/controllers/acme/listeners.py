@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import ipaddress
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -45,25 +45,22 @@ class Listeners:
     """The listeners; `options` are for the controllers."""
 
     options: AcmeOptions
-    responder: Responder | None = field(default=None)
-    listener: Listener | None = field(default=None)
 
     def options_for(self, settings: AcmeSettings) -> AcmeOptions:
         """The options for other settings, with these listeners. Raises `CannotListen`."""
         return msgspec.structs.replace(
             settings,
-            responder=self.responder,
+            responder=self.options.responder,
             cluster_listener=self.options.cluster_listener,
-            listener=self.listener,
+            listener=self.options.listener,
             limits=_check(settings),
         )
 
     async def close(self) -> None:
         """Stop listening."""
-        if self.responder is not None:
-            await self.responder.close()
-        if self.listener is not None:
-            await self.listener.close()
+        for listening in (self.options.responder, self.options.listener):
+            if listening is not None:
+                await listening.close()
 
 
 async def open_listeners(settings: AcmeSettings) -> Listeners:
@@ -96,7 +93,7 @@ async def open_listeners(settings: AcmeSettings) -> Listeners:
     options = msgspec.structs.replace(
         settings, responder=responder, cluster_listener=cluster_listener, listener=listener, limits=limits
     )
-    return Listeners(options, responder, listener)
+    return Listeners(options)
 
 
 def _check(settings: AcmeSettings) -> Chosen:

@@ -16,7 +16,7 @@ from certwright.resources.solver import Solver
 if TYPE_CHECKING:
     # Loaded with the first ACME issuer, or the first Challenge.
     from certwright.acme.protocol.client import MakeTransport
-    from certwright.acme.solvers.contract import MakeCheck
+    from certwright.acme.solvers.contract import Check
     from certwright.acme.solvers.http01 import Responder
     from certwright.acme.solvers.tlsalpn01 import Listener
 
@@ -38,7 +38,7 @@ class AcmeOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     `responder` and `listener` are None where this process does not listen for HTTP-01 or TLS-ALPN-01.
     With `cluster_listener`, HTTP-01 solvers for Ingresses and Gateways create objects that lead there.
-    `make_transport` replaces HTTP to ACME servers in simulations, and `make_check` the self-checks in tests.
+    `make_transport` replaces HTTP to ACME servers in simulations, and `check` the self-checks in tests.
     `policy` is what objects may make this process do.
     """
 
@@ -55,7 +55,7 @@ class AcmeOptions(msgspec.Struct, frozen=True, kw_only=True):
     cluster_listener: ClusterListener | None = None
     listener: Listener | None = None
     make_transport: MakeTransport | None = None
-    make_check: MakeCheck | None = None
+    check: Check | None = None
     limits: Chosen = msgspec.field(default_factory=dict)
     policy: OperatorPolicy = msgspec.field(default_factory=OperatorPolicy)
 

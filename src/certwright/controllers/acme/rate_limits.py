@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from certwright.acme.ratelimits import published
 from certwright.acme.ratelimits.ledger import RESERVED_FOR, Ledger, NewOrder, WaitUntil
@@ -71,16 +71,22 @@ FindIssuer = Callable[[IssuerReference, str], IssuerState | None]
 
 @dataclass(slots=True)
 class _Book:
-    """The ledger of one CA, and the Orders to enqueue, by uid, with their accounts."""
+    """The ledger of one CA."""
 
     shared: SharedLedger
-    keys: dict[str, ObjectKey]
-    accounts: dict[str, str] = field(default_factory=dict)
     is_loaded: bool = False
     loading: asyncio.Lock = field(default_factory=asyncio.Lock)
     is_planned: bool = False
     is_active: bool = False
     tidied_at: datetime | None = None
+
+
+class _Known(NamedTuple):
+    """An Order that has not ended, with its account."""
+
+    book: _Book
+    key: ObjectKey
+    account: str
 
 
 class RateLimits:
@@ -109,10 +115,10 @@ class RateLimits:
         self._chosen = chosen
         self._sharing = sharing
         self._books: dict[str, _Book] = {}
-        self._book_of: dict[str, _Book] = {}
+        self._known: dict[str, _Known] = {}
         self._tasks = TaskSet()
         self._wake: Callable[[ObjectKey], None] = lambda _key: None
-        self.accounts = AccountLimits(self._ledger, self._ledger_changed, clock.now)
+        self.accounts = AccountLimits(self._ledger_of, self._save_later, clock.now)
         """How many new accounts the CAs allow."""
 
     def start(self, wake: Callable[[ObjectKey], None]) -> None:
@@ -136,13 +142,13 @@ class RateLimits:
         """Whether the CA's limits allow a new order now; a `Wait` until they do. Raises `Unreachable`."""
         book = await self._ledger_of(issuer.spec.server)
         new_order = self._new_order(order, issuer.client.kid, replaces=replaces)
-        self._know(book, order, new_order.account)
+        self._known[order.metadata.uid] = _Known(book, order.metadata.key, new_order.account)
         now = self._clock.now()
         if book.tidied_at is None or now - book.tidied_at > _TIDY_EVERY:
             self._abandon_deleted(book, RESERVED_FOR)
         # A reservation is written before the CA receives the order, because a crash would lose it otherwise.
         answer = await book.shared.reserve(lambda ledger: ledger.admit(new_order, now))
-        if not isinstance(answer, WaitUntil):
+        if answer is None:
             return None
         self._save_later(book)
         if book.shared.is_shared and not book.is_active:
@@ -178,27 +184,16 @@ class RateLimits:
         self._save_now(book)
         return concerns_others
 
-    async def _ledger(self, server: str) -> SharedLedger:
-        return (await self._ledger_of(server)).shared
-
-    def _ledger_changed(self, shared: SharedLedger) -> None:
-        self._save_later(self._books[shared.server])
-
     # --- events -------------------------------------------------------------------------------------------
-
-    def _know(self, book: _Book, order: Order, account: str) -> None:
-        book.keys[order.metadata.uid] = order.metadata.key
-        book.accounts[order.metadata.uid] = account
-        self._book_of[order.metadata.uid] = book
 
     def _order_changed(self, old: Order | None, new: Order | None) -> None:
         order = new if new is not None else old
         assert order is not None
         self._note_revision(revision_of(order))
-        book = self._book_of.get(order.metadata.uid)
-        if book is None:
-            return
         uid, now, is_gone = order.metadata.uid, self._clock.now(), new is None
+        known = self._known.get(uid)
+        if known is None:
+            return
 
         def count(ledger: Ledger) -> None:
             if not is_gone and order.status.url:
@@ -209,21 +204,19 @@ class RateLimits:
             if is_gone or order.status.is_final:
                 ledger.forget(uid, now)
 
-        book.shared.change(count)
-        if new is None or new.status.is_final:
-            for known_orders in (book.keys, book.accounts, self._book_of):
-                known_orders.pop(order.metadata.uid, None)
-        self._save_later(book)
+        known.book.shared.change(count)
+        if is_gone or order.status.is_final:
+            self._known.pop(uid, None)
+        self._save_later(known.book)
 
     def _challenge_changed(self, old: Challenge | None, new: Challenge | None) -> None:
         if new is None or new.status.state != "invalid" or old is None or old.status.state == "invalid":
             return
         self._note_revision(revision_of(new))
         owner = controller_of(new.metadata)
-        book = self._book_of.get(owner.uid) if owner is not None else None
-        if book is not None and owner is not None:
-            self._count_failure(book, book.accounts[owner.uid], new)
-            self._save_now(book)
+        if owner is not None and (known := self._known.get(owner.uid)) is not None:
+            self._count_failure(known.book, known.account, new)
+            self._save_now(known.book)
 
     def _count_failure(self, book: _Book, account: str, challenge: Challenge) -> None:
         name, now = challenge.spec.dns_name, self._clock.now()
@@ -284,11 +277,10 @@ class RateLimits:
     async def _ledger_of(self, server: str) -> _Book:
         book = self._books.get(server)
         if book is None:
-            keys: dict[str, ObjectKey] = {}
 
             def wake(uid: str) -> None:
-                if (key := keys.get(uid)) is not None:
-                    self._wake(key)
+                if (known := self._known.get(uid)) is not None:
+                    self._wake(known.key)
 
             shared = SharedLedger(
                 server,
@@ -300,7 +292,7 @@ class RateLimits:
                 own=self._sharing.own.keys(),
                 everyone=self._sharing.everyone,
             )
-            book = self._books[server] = _Book(shared, keys)
+            book = self._books[server] = _Book(shared)
         if not book.is_loaded:
             async with book.loading:
                 if not book.is_loaded:
@@ -317,7 +309,7 @@ class RateLimits:
         for order, account in self._orders_at(book.shared.server):
             share = self._sharing.share_of(order.metadata.key)
             if share is not None and not order.status.is_final:
-                self._know(book, order, account)
+                self._known[order.metadata.uid] = _Known(book, order.metadata.key, account)
             if share is None and is_saved:
                 continue
             # Where nothing is saved, the first process counts the Orders of all.
@@ -343,7 +335,7 @@ class RateLimits:
         now = book.tidied_at = self._clock.now()
         flights = book.shared.ledger.flights
         old = {uid for uid, flight in flights.items() if micros(now) - flight.at >= older_than // _MICRO}
-        if old := old - book.keys.keys():
+        if old := old - self._known.keys():
             old -= {order.metadata.uid for order in self._caches.orders.cache.values()}
         for uid in sorted(old):
             book.shared.change(partial(Ledger.abandon, uid=uid, now=now))
@@ -402,37 +394,37 @@ class AccountLimits:
 
     def __init__(
         self,
-        ledger_of: Callable[[str], Awaitable[SharedLedger]],
-        save_later: Callable[[SharedLedger], None],
+        ledger_of: Callable[[str], Awaitable[_Book]],
+        save_later: Callable[[_Book], None],
         now: Callable[[], datetime],
     ) -> None:
         self._ledger_of = ledger_of
         self._save_later = save_later
         self._now = now
-        self._attempts: dict[str, list[tuple[SharedLedger, str]]] = {}
+        self._attempts: dict[str, list[tuple[_Book, str]]] = {}
 
     async def admit(self, server: str) -> tuple[str, datetime] | None:
         """See `AccountLimit`."""
-        shared = await self._ledger_of(server)
+        book = await self._ledger_of(server)
         uid, now = f"account-{new_uid()}", self._now()
-        self._attempts.setdefault(server, []).append((shared, uid))
+        self._attempts.setdefault(server, []).append((book, uid))
         try:
-            answer = await shared.reserve(lambda ledger: ledger.admit_account(uid, now))
+            answer = await book.shared.reserve(lambda ledger: ledger.admit_account(uid, now))
         except BaseException:
             self.ended(server, is_made=False)
             raise
-        if not isinstance(answer, WaitUntil):
+        if answer is None:
             return None
-        self._attempts[server].remove((shared, uid))
+        self._attempts[server].remove((book, uid))
         return answer.sentence, answer.moment
 
     def ended(self, server: str, *, is_made: bool) -> None:
         """See `AccountLimit`."""
         # Attempts at one server are interchangeable.
-        shared, uid = self._attempts[server].pop()
+        book, uid = self._attempts[server].pop()
         now = self._now()
-        shared.change(lambda ledger: ledger.account_ended(uid, now, is_made=is_made))
-        self._save_later(shared)
+        book.shared.change(lambda ledger: ledger.account_ended(uid, now, is_made=is_made))
+        self._save_later(book)
 
 
 def _wait(answer: WaitUntil) -> Wait:

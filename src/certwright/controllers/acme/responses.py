@@ -15,11 +15,13 @@ response only in an order of the same account, and the controllers place orders 
 
 from __future__ import annotations
 
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 
 from certwright.acme.solvers.contract import Solver, Task
+from certwright.acme.solvers.http01 import Responder
+from certwright.acme.solvers.tlsalpn01 import Listener
 from certwright.controllers.cache.event_handlers import key_of
 from certwright.issuers import acme_account
 from certwright.kube.api.core import SECRETS
@@ -40,25 +42,6 @@ PATIENCE_S: Final = 2.0
 _WORKERS: Final = 4
 
 
-class _Patient(Protocol):
-    patience_s: float
-
-
-class Answering(Solver, Protocol):
-    """A listener of this process."""
-
-    @property
-    def shown(self) -> _Patient:
-        """See `Shown`."""
-
-
-class Scope(msgspec.Struct, frozen=True, kw_only=True):
-    """Where Challenges and issuers are: see `Settings`. `namespace` "": everywhere."""
-
-    namespace: str = ""
-    cluster_resource_namespace: str = "kube-system"
-
-
 class _Shown(msgspec.Struct, frozen=True):
     uid: str
     solver: Solver
@@ -66,17 +49,26 @@ class _Shown(msgspec.Struct, frozen=True):
 
 
 class Responses:
-    """Keeps the responses of `http` and `tls` (None: this process does not listen for that type)."""
+    """Keeps the responses of `http` and `tls` (None: this process does not listen for that type), for the
+    Challenges of `namespace` ("": everywhere)."""
 
     def __init__(
-        self, client: Client, clock: Clock, http: Answering | None, tls: Answering | None, scope: Scope
+        self,
+        client: Client,
+        clock: Clock,
+        http: Responder | None,
+        tls: Listener | None,
+        *,
+        namespace: str,
+        cluster_resource_namespace: str,
     ) -> None:
         self._client = client
-        self._solvers = {"HTTP-01": http, "TLS-ALPN-01": tls}
-        self._scope = scope
+        self._solvers: dict[str, Solver | None] = {"HTTP-01": http, "TLS-ALPN-01": tls}
+        self._namespace = namespace
+        self._cluster_resource_namespace = cluster_resource_namespace
         self._shown: dict[ObjectKey, _Shown] = {}
         self._thumbprints: dict[tuple[str, str, str], str] = {}
-        self._challenges: Informer[Challenge] = Informer(client, CHALLENGES, clock, namespace=scope.namespace)
+        self._challenges: Informer[Challenge] = Informer(client, CHALLENGES, clock, namespace=namespace)
         queue: WorkQueue[ObjectKey] = WorkQueue(clock)
         self._challenges.add_handler(lambda old, new: queue.add(key_of(old, new)))
         self._controller = Controller("challenge-responses", self.reconcile, queue, workers=_WORKERS)
@@ -143,13 +135,13 @@ class Responses:
             issuer: Issuer | ClusterIssuer
             if not is_cluster:
                 issuer = await self._client.get(ISSUERS, name, namespace)
-            elif not self._scope.namespace:
+            elif not self._namespace:
                 issuer = await self._client.get(CLUSTER_ISSUERS, name)
             else:
                 return None
             if (spec := issuer.spec.acme) is None:
                 return None
-            secrets_in = self._scope.cluster_resource_namespace if is_cluster else namespace
+            secrets_in = self._cluster_resource_namespace if is_cluster else namespace
             secret = await self._client.get(SECRETS, spec.private_key_secret_ref.name, secrets_in)
         except NotFound:
             return None

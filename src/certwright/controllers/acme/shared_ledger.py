@@ -20,7 +20,7 @@ from typing import Any, Final
 import msgspec
 
 from certwright.acme.ratelimits import published
-from certwright.acme.ratelimits.ledger import Admit, Ledger, WaitUntil
+from certwright.acme.ratelimits.ledger import Ledger, WaitUntil
 from certwright.acme.ratelimits.published import CaLimits
 from certwright.acme.ratelimits.state import LedgerState, restore, state
 from certwright.kube.api.core import CONFIG_MAPS, ConfigMap
@@ -114,11 +114,11 @@ class SharedLedger:
             self._operations.append(operation)
             self._count += 1
 
-    async def reserve(self, ask: Callable[[Ledger], Admit | WaitUntil]) -> Admit | WaitUntil:
+    async def reserve(self, ask: Callable[[Ledger], WaitUntil | None]) -> WaitUntil | None:
         """The result of `ask`; a reservation is written when this returns. Raises `Unreachable`."""
-        answers: list[Admit | WaitUntil] = []
+        answers: list[WaitUntil | None] = []
         self.change(lambda ledger: answers.append(ask(ledger)))
-        if isinstance(answers[-1], Admit):
+        if answers[-1] is None:
             await self.commit()
         return answers[-1]
 

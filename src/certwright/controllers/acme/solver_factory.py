@@ -13,11 +13,13 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+import dns.tsig
+
 from certwright.acme.protocol import challenges
 from certwright.acme.solvers.addresses import parse_server
-from certwright.acme.solvers.checks import make_check
+from certwright.acme.solvers.checks import DnsCheck, HttpCheck, TlsCheck
 from certwright.acme.solvers.contract import (
-    CheckSettings,
+    Check,
     Solver,
     SolverError,
     SolverNotAllowed,
@@ -25,7 +27,7 @@ from certwright.acme.solvers.contract import (
 )
 from certwright.acme.solvers.dns01.hosts.contract import Outside
 from certwright.acme.solvers.dns01.hosts.session import AfterChange, HostedSolver, HostSessions
-from certwright.acme.solvers.dns01.rfc2136 import Rfc2136, TsigKey
+from certwright.acme.solvers.dns01.rfc2136 import Rfc2136, tsig_key
 from certwright.acme.solvers.dns01.webhook import Webhook
 from certwright.acme.solvers.names import NameServers
 from certwright.acme.solvers.program import Program
@@ -97,11 +99,7 @@ class Solvers:
             solver = Program(command, environment=options.policy.exec_environment)
         else:
             raise SolverError("the challenge names no solver that this version knows")
-        settings = self._check_settings(use)
-        if options.make_check is not None:
-            check = options.make_check(settings)
-        else:
-            check = make_check(settings, lambda requested: self._names(requested.servers), self._now)
+        check = options.check or self._check(use)
         if isinstance(solver, HostedSolver):
             check = AfterChange(solver, check)
         elif isinstance(solver, RouteSolver):
@@ -119,27 +117,16 @@ class Solvers:
             return RouteSolver(self._routes, self._options.responder, use.challenge)
         return self._options.responder
 
-    def _check_settings(self, use: SolverUse) -> CheckSettings:
-        match type_ := use.solver.challenge_type.lower():
-            case challenges.HTTP_01:
-                return CheckSettings(
-                    type=type_, port=self._options.http01_check_port, servers=self._options.http01_nameservers
-                )
-            case challenges.TLS_ALPN_01:
-                return CheckSettings(
-                    type=type_,
-                    port=self._options.tlsalpn01_check_port,
-                    servers=self._options.http01_nameservers,
-                )
-            case _:
-                dns01 = use.solver.dns01
-                chosen = tuple(dns01.nameservers) if dns01 is not None else ()
-                return CheckSettings(
-                    type=type_,
-                    servers=chosen or self._options.dns01_nameservers,
-                    recursive_only=self._options.dns01_recursive_only or bool(chosen),
-                    authority_port=self._options.dns01_authority_port,
-                )
+    def _check(self, use: SolverUse) -> Check:
+        options, type_ = self._options, use.solver.challenge_type.lower()
+        if type_ in (challenges.HTTP_01, challenges.TLS_ALPN_01):
+            names = self._names(options.http01_nameservers) if options.http01_nameservers else None
+            if type_ == challenges.HTTP_01:
+                return HttpCheck(port=options.http01_check_port, names=names)
+            return TlsCheck(port=options.tlsalpn01_check_port, names=names)
+        chosen = use.solver.dns01.nameservers if use.solver.dns01 is not None else ()
+        names = self._names(chosen or options.dns01_nameservers)
+        return DnsCheck(names, self._now, recursive_only=options.dns01_recursive_only or bool(chosen))
 
     def _names(self, servers: Sequence[str]) -> NameServers:
         """The name servers, shared by all challenges with the same settings: zones are looked up once."""
@@ -164,7 +151,7 @@ class Solvers:
             return Rfc2136(
                 _server(spec.rfc2136.nameserver),
                 names,
-                key=await _tsig_key(spec.rfc2136, get_secret),
+                key=await _key_of(spec.rfc2136, get_secret),
                 tcp=spec.rfc2136.protocol.upper() == "TCP",
                 follow=follow,
             )
@@ -207,7 +194,7 @@ def _server(text: str) -> tuple[str, int]:
         raise SolverError(f"rfc2136.nameserver: {error}") from error
 
 
-async def _tsig_key(spec: RFC2136DNS, get_secret: GetSecret) -> TsigKey | None:
+async def _key_of(spec: RFC2136DNS, get_secret: GetSecret) -> dns.tsig.Key | None:
     reference = spec.tsig_secret_secret_ref
     if reference is None or not spec.tsig_key_name:
         return None
@@ -216,7 +203,7 @@ async def _tsig_key(spec: RFC2136DNS, get_secret: GetSecret) -> TsigKey | None:
     if not secret:
         what = "does not exist" if data is None else f'has no entry "{reference.key}"'
         raise SolverError(f'Secret "{reference.name}" with the TSIG key {what}')
-    return TsigKey(spec.tsig_key_name, secret.decode(errors="replace"), spec.tsig_algorithm or "HMACMD5")
+    return tsig_key(spec.tsig_key_name, secret.decode(errors="replace"), spec.tsig_algorithm or "HMACMD5")
 
 
 async def call_webhook(

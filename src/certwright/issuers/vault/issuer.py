@@ -23,6 +23,7 @@ from certwright.issuers.contract import (
 )
 from certwright.issuers.servers import (
     CHECK_ANYWAY,
+    NAMES,
     NO_REQUESTS,
     BadSettings,
     CallError,
@@ -204,15 +205,6 @@ def _not_signed(error: CallError, csr: CsrFacts, spec: VaultIssuer) -> Outcome:
             return failing(_SIGNING_ERROR, text, error)
 
 
-_FIELDS: Final = (
-    ("spec.commonName", lambda csr: (csr.common_name,) if csr.common_name else ()),
-    ("spec.dnsNames", lambda csr: csr.dns_names),
-    ("spec.ipAddresses", lambda csr: csr.ip_addresses),
-    ("spec.uris", lambda csr: csr.uris),
-    ("spec.emailAddresses", lambda csr: csr.email_addresses),
-)
-
-
 _PHRASES: Final = (
     ("keys of type", "spec.privateKey.algorithm"),
     ("-bit key", "spec.privateKey.size"),
@@ -227,7 +219,7 @@ _PHRASES: Final = (
 def _advice(error: Refused, csr: CsrFacts) -> str:
     """The field that the server's words are about, for people; nothing is decided by it."""
     words = " ".join(error.errors)
-    for field, values in _FIELDS:
+    for field, values in NAMES.values():
         for value in values(csr):
             if value in words:
                 return f'change {field} ("{value}"), or what the role in Vault allows'

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
+from certwright.issuers.servers import NAMES, Fields
 from certwright.kube.util.patterns import compile_pattern
 from certwright.pki.csr import CsrFacts
 from certwright.pki.keys import KeyAlgorithm, KeyPlan
@@ -124,12 +125,8 @@ class Violation(NamedTuple):
         return f'{self.field} "{self.value}"'
 
 
-FIELDS: Final[Mapping[str, tuple[str, Callable[[CsrFacts], tuple[str, ...]]]]] = {
-    "common_name": ("spec.commonName", lambda csr: (csr.common_name,) if csr.common_name else ()),
-    "dns_names": ("spec.dnsNames", lambda csr: csr.dns_names),
-    "ip_addresses": ("spec.ipAddresses", lambda csr: csr.ip_addresses),
-    "uris": ("spec.uris", lambda csr: csr.uris),
-    "email_addresses": ("spec.emailAddresses", lambda csr: csr.email_addresses),
+FIELDS: Final[Fields] = {
+    **NAMES,
     "organizations": ("spec.subject.organizations", lambda csr: csr.subject.organizations),
     "organizational_units": (
         "spec.subject.organizationalUnits",

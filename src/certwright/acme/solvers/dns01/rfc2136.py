@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-from dataclasses import dataclass, field
 from typing import Final
 
 import dns.exception
@@ -35,35 +34,25 @@ ALGORITHMS: Final[dict[str, dns.name.Name]] = {
 """TSIG algorithms: cert-manager's names, and two more."""
 
 
-@dataclass(frozen=True, slots=True)
-class TsigKey:
-    """`secret` is base64 as in a BIND key file; `algorithm` one of `ALGORITHMS`, in any case."""
-
-    name: str
-    secret: str = field(repr=False)
-    algorithm: str = "HMACMD5"
-
-    def parsed(self) -> dns.tsig.Key:
-        """The dnspython key. Raises `SolverError` for an invalid name, secret or algorithm."""
-        algorithm = ALGORITHMS.get(self.algorithm.upper())
-        if algorithm is None:
-            raise SolverError(
-                f'"{self.algorithm}" is no TSIG algorithm; write one of {", ".join(ALGORITHMS)}'
-            )
-        try:
-            secret = base64.b64decode(self.secret.strip(), validate=True)
-            return dns.tsig.Key(dns.name.from_text(self.name), secret, algorithm)
-        except (binascii.Error, ValueError, dns.exception.DNSException):
-            raise SolverError(
-                f'the TSIG secret of key "{self.name}" cannot be read; it is base64, as in the key file'
-            ) from None
+def tsig_key(name: str, secret: str, algorithm: str) -> dns.tsig.Key:
+    """The key with that name and secret, which is base64 as in a BIND key file; `algorithm` is one of
+    `ALGORITHMS`, in any case. Raises `SolverError` for an invalid one."""
+    if algorithm.upper() not in ALGORITHMS:
+        raise SolverError(f'"{algorithm}" is no TSIG algorithm; write one of {", ".join(ALGORITHMS)}')
+    try:
+        content = base64.b64decode(secret.strip(), validate=True)
+        return dns.tsig.Key(dns.name.from_text(name), content, ALGORITHMS[algorithm.upper()])
+    except (binascii.Error, ValueError, dns.exception.DNSException):
+        raise SolverError(
+            f'the TSIG secret of key "{name}" cannot be read; it is base64, as in the key file'
+        ) from None
 
 
 class Rfc2136:
     """Adds and deletes single values, so that concurrent tasks at one name do not interfere.
 
     `server` is host and port of the primary server, which has `timeout_s` seconds to respond; `names` finds
-    zones and aliases. The constructor raises `SolverError` for an invalid TSIG key.
+    zones and aliases.
     """
 
     def __init__(
@@ -71,14 +60,14 @@ class Rfc2136:
         server: tuple[str, int],
         names: NameServers,
         *,
-        key: TsigKey | None = None,
+        key: dns.tsig.Key | None = None,
         tcp: bool = False,
         follow: bool = False,
         timeout_s: float = 10.0,
     ) -> None:
         self._host, self._port = server
         self._names = names
-        self._key = key.parsed() if key is not None else None
+        self._key = key
         self._tcp = tcp
         self._follow = follow
         self._timeout_s = timeout_s

@@ -97,28 +97,20 @@ class SolverServices:
                     await self._apply(objects.ENDPOINT_SLICES, endpoint_slice)
                     written.slices[number] = endpoint_slice
 
-    async def release(self, key: ServiceKey, uid: str) -> None:
-        """Delete the Service if no other challenge uses it. Raises what a deletion raises."""
+    async def release(self, key: ServiceKey, uid: str = "") -> None:
+        """Delete the Service, which may be that of an earlier process, if no other challenge uses it. Raises
+        what a deletion raises."""
         async with self._locks[key]:
             self._users[key].discard(uid)
-            if not self._users[key]:
-                await self._delete(key)
-
-    async def remove_unused(self, key: ServiceKey) -> None:
-        """Delete the Service of an earlier process, unless it is in use again. Raises what a deletion
-        raises."""
-        async with self._locks[key]:
-            if not self._users[key]:
-                await self._delete(key)
-
-    async def _delete(self, key: ServiceKey) -> None:
-        self._written.pop(key, None)
-        try:
-            # The Service owns its EndpointSlices, which are deleted with it.
-            await self._client.delete(objects.SERVICES, key.name, key.namespace)
-        except NotFound:
-            pass
-        self._users.pop(key, None)
+            if self._users[key]:
+                return
+            self._written.pop(key, None)
+            try:
+                # The Service owns its EndpointSlices, which are deleted with it.
+                await self._client.delete(objects.SERVICES, key.name, key.namespace)
+            except NotFound:
+                pass
+            self._users.pop(key, None)
 
     async def _apply(self, kind: Kind[objects.Json], manifest: objects.Json) -> objects.Json:
         return await self._client.apply(kind, manifest, field_manager=FIELD_MANAGER, force=True)
@@ -245,7 +237,7 @@ class Leftovers:
                 if owner not in pending:
                     await self._delete(kind, candidate)
             elif kind is objects.SERVICES and _is_ours(candidate) and meta["namespace"] not in in_use:
-                await self._services.remove_unused(ServiceKey(meta["namespace"], meta["name"]))
+                await self._services.release(ServiceKey(meta["namespace"], meta["name"]))
 
     def _pending(self) -> Iterator[Challenge]:
         return (challenge for challenge in self._challenges.cache.values() if not challenge.status.is_final)

@@ -10,8 +10,6 @@ import importlib
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, cast
 
-import msgspec
-
 from certwright.acme.solvers.dns01.child import confine
 from certwright.acme.solvers.dns01.child.messages import Busy, Failed, Provider, Rejected
 
@@ -28,39 +26,6 @@ class _LexiconProvider(Protocol):
     def create_record(self, rtype: str, name: str, content: str) -> bool: ...
     def delete_record(self, identifier: None, rtype: str, name: str, content: str) -> bool: ...
     def list_records(self, rtype: str, name: str, content: str) -> list[dict[str, Any]]: ...
-
-
-class _Value(msgspec.Struct, frozen=True):
-    """One TXT value of a name, in the zone of `provider`."""
-
-    provider: _LexiconProvider
-    name: str
-    value: str
-
-    def add(self) -> None:
-        """Some APIs refuse what exists already. Raises what dns-lexicon raises, and `Failed`."""
-        self._ensure(lambda: self.provider.create_record("TXT", self.name, self.value), exists=True)
-
-    def remove(self) -> None:
-        """Some APIs refuse to remove what does not exist. Raises what dns-lexicon raises, and `Failed`."""
-        self._ensure(lambda: self.provider.delete_record(None, "TXT", self.name, self.value), exists=False)
-
-    def _ensure(self, change: Callable[[], bool], *, exists: bool) -> None:
-        try:
-            if change() is not False:
-                return
-            raise Failed("dns-lexicon reports that nothing was changed, without a reason")
-        except Exception as error:
-            # After a rate limit no further request is sent.
-            if _status_of(error) in _PAUSES or self._exists() is not exists:
-                raise
-
-    def _exists(self) -> bool | None:
-        """None: that cannot be found out."""
-        try:
-            return bool(self.provider.list_records("TXT", self.name, self.value))
-        except Exception:
-            return None
 
 
 class Lexicon:
@@ -92,10 +57,14 @@ class Lexicon:
         return True
 
     def add(self, zone: str, name: str, value: str) -> None:
-        _Value(self._zone(zone), name, value).add()
+        """See `Provider`. Some APIs refuse what exists already."""
+        provider = self._zone(zone)
+        _ensure(lambda: provider.create_record("TXT", name, value), provider, name, value, exists=True)
 
     def remove(self, zone: str, name: str, value: str) -> None:
-        _Value(self._zone(zone), name, value).remove()
+        """See `Provider`. Some APIs refuse to remove what does not exist."""
+        provider = self._zone(zone)
+        _ensure(lambda: provider.delete_record(None, "TXT", name, value), provider, name, value, exists=False)
 
     def explain(self, error: Exception) -> Failed:
         """The failure that an error of dns-lexicon, or of the libraries below it, means."""
@@ -141,6 +110,25 @@ class Lexicon:
         if isinstance(error, self._errors.AuthenticationError):
             return _NO_ZONE in str(error)
         return _status_of(error) == 404
+
+
+def _ensure(
+    change: Callable[[], bool], provider: _LexiconProvider, name: str, value: str, *, exists: bool
+) -> None:
+    try:
+        if change() is not False:
+            return
+        raise Failed("dns-lexicon reports that nothing was changed, without a reason")
+    except Exception as error:
+        # After a rate limit no further request is sent.
+        if _status_of(error) in _PAUSES:
+            raise
+        try:
+            is_there = bool(provider.list_records("TXT", name, value))
+        except Exception:
+            raise error from None
+        if is_there is not exists:
+            raise
 
 
 def _status_of(error: Exception) -> int:

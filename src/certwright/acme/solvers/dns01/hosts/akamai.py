@@ -11,7 +11,7 @@ import hmac
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC
 from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
@@ -96,44 +96,19 @@ class Akamai(DnsHost):
 
     def _sign(self, method: str, url: str, body: bytes) -> Headers:
         settings = self._settings
-        value = edgegrid_header(
-            method,
-            url,
-            body,
-            client_token=settings.client_token,
-            access_token=settings.access_token,
-            client_secret=settings.client_secret,
-            now=self._now(),
-            nonce=str(uuid.uuid4()),
+        timestamp = self._now().astimezone(UTC).strftime("%Y%m%dT%H:%M:%S+0000")
+        unsigned = (
+            f"EG1-HMAC-SHA256 client_token={settings.client_token};access_token={settings.access_token};"
+            f"timestamp={timestamp};nonce={uuid.uuid4()};"
         )
-        return (("authorization", value),)
-
-
-def edgegrid_header(
-    method: str,
-    url: str,
-    body: bytes,
-    *,
-    client_token: str,
-    access_token: str,
-    client_secret: str,
-    now: datetime,
-    nonce: str,
-) -> str:
-    """The `Authorization` header of a request ("EdgeGrid authentication": EG1-HMAC-SHA256)."""
-    timestamp = now.astimezone(UTC).strftime("%Y%m%dT%H:%M:%S+0000")
-    unsigned = (
-        f"EG1-HMAC-SHA256 client_token={client_token};access_token={access_token};"
-        f"timestamp={timestamp};nonce={nonce};"
-    )
-    parts = urlsplit(url)
-    target = parts.path + (f"?{parts.query}" if parts.query else "")
-    content = (
-        base64.b64encode(hashlib.sha256(body[:_SIGNED_BODY]).digest()).decode() if method == "POST" else ""
-    )
-    signed = "\t".join((method, parts.scheme, parts.netloc, target, "", content, unsigned))
-    key = _hmac(client_secret, timestamp)
-    return f"{unsigned}signature={_hmac(key, signed)}"
+        parts = urlsplit(url)
+        target = parts.path + (f"?{parts.query}" if parts.query else "")
+        content = ""
+        if method == "POST":
+            content = base64.b64encode(hashlib.sha256(body[:_SIGNED_BODY]).digest()).decode()
+        signed = "\t".join((method, parts.scheme, parts.netloc, target, "", content, unsigned))
+        key = _hmac(settings.client_secret, timestamp)
+        return (("authorization", f"{unsigned}signature={_hmac(key, signed)}"),)
 
 
 def _hmac(key: str, text: str) -> str:

@@ -90,12 +90,10 @@ def settings_of(provider: Provider, secrets: Sequence[bytes | str]) -> ChildSett
         name=provider.name,
         provider=msgspec.json.encode(provider, order="deterministic"),
         # The longest first: a short one may be a part of it.
-        secrets=tuple(sorted((word for word in words if len(word) >= _SHORTEST_SECRET), key=_longest_first)),
+        secrets=tuple(
+            sorted((word for word in words if len(word) >= _SHORTEST_SECRET), key=lambda w: (-len(w), w))
+        ),
     )
-
-
-def _longest_first(word: str) -> tuple[int, str]:
-    return (-len(word), word)
 
 
 class ChildHost(DnsHost):
