@@ -134,6 +134,8 @@ def test_diff_shows_what_apply_would_change(cli: Cli, namespace: str) -> None:
         "apiVersion: v1\nkind: Secret\nmetadata: {name: s}\nstringData: {password: correct, user: same}\n"
     )
     assert cli("apply", "-f", "-", *here, stdin=OBJECTS + "---\n" + secret).status == 0
+    # A status that changes between the two requests of a comparison would be a difference.
+    assert cli("wait", "cert", "--all", "--for=condition=Ready", *PATIENT, *here).status == 0
     same = cli("diff", "-f", "-", *here, stdin=OBJECTS + "---\n" + secret)
     assert (same.status, same.out, same.err) == (0, "", "")
     changed = cli("diff", "-f", "-", *here, stdin=OBJECTS.replace("48h", "72h"))
