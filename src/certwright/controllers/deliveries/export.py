@@ -18,6 +18,7 @@ from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Final, cast
+from weakref import WeakValueDictionary
 
 import msgspec
 
@@ -211,6 +212,8 @@ _ATTEMPTS: Final = 5
 _COMPONENT: Final = "certwright-export"
 # Changes within this time are written together.
 _TOGETHER_S = 0.05
+# Certificates whose files are written at the same time: each waits for the disk several times.
+_AT_ONCE: Final = 16
 # How often the files are compared with what was written, and failed writes are tried again.
 _RESCAN_S = 5.0
 # A scan takes at most this part of the time, however many files there are.
@@ -341,7 +344,8 @@ class Exports:
         self._replaced: set[ObjectKey] = set()
         self._due: set[ObjectKey] = set()
         self._changed, self._is_settled = asyncio.Event(), asyncio.Event()
-        self._writing = asyncio.Lock()
+        self._turns: WeakValueDictionary[ObjectKey, asyncio.Lock] = WeakValueDictionary()
+        self._at_once = asyncio.Semaphore(_AT_ONCE)
 
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[Exports]:
@@ -419,12 +423,14 @@ class Exports:
                 await self._clock.sleep(_TOGETHER_S)
                 self._changed.clear()
                 due, self._due = self._due, set()
+                targets = []
                 for key in sorted(due):
                     if (target := self._certificates.cache.get(key)) is not None:
-                        await self._write(target)
+                        targets.append(target)
                     else:
                         self._failing.pop(key, None)
                         self._exporter.forget(key)
+                await asyncio.gather(*map(self._write, targets))
         finally:
             await tasks.close()
             await self._recorder.close()
@@ -444,8 +450,9 @@ class Exports:
             self._changed.set()
 
     async def _write(self, target: _Target) -> None:
-        # One task at a time reads and writes, so that no older Secret overwrites a newer one.
-        async with self._writing:
+        # One task at a time reads and writes those of a certificate, so that no older Secret overwrites a
+        # newer one.
+        async with self._turns.setdefault(target.key, asyncio.Lock()), self._at_once:
             await self._write_files(target)
 
     async def _write_files(self, target: _Target) -> None:
