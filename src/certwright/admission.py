@@ -151,8 +151,11 @@ def set_requester(user: Identity, new: Json, old: Json | None) -> None:
 
 def name_renewer(user: Identity, new: Json, old: Json | None) -> None:
     """Add the user who asks for a new certificate (`renew`) to the message of the condition that says so."""
-    condition, before = _renewal(new), _renewal(old or {})
-    if condition is None or (before is not None and before["message"] == condition["message"]):
+    condition = _renewal(new)
+    if condition is None:
+        return
+    before = _renewal(old or {})
+    if before is not None and before["message"] == condition["message"]:
         return
     addition = f" by {user.name}"
     if not condition["message"].endswith(

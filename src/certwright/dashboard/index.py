@@ -61,7 +61,7 @@ class State(StrEnum):
 class Row(msgspec.Struct, frozen=True, kw_only=True):
     """A certificate. Times are Unix times, 0 for none. `issuer`: `Kind/name`, with `.group` for a foreign
     group. `is_valid`: the Secret has a valid certificate, also during a re-issue. `message`: the reason,
-    unless ready; `since`: when it became ready."""
+    unless ready; `since`: when the state began."""
 
     namespace: str
     name: str

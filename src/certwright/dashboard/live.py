@@ -22,7 +22,7 @@ from certwright.dashboard.visit import View, Visit
 from certwright.kube.api.errors import ApiError, NotFound, TooManyRequests, Unauthorized, Unreachable
 from certwright.kube.util.clock import Clock
 from certwright.kube.util.encoding import one_line
-from certwright.kube.util.http_messages import Response, close_stream
+from certwright.kube.util.http_messages import ClosingStream, Response
 
 CONTENT_TYPE: Final = "text/event-stream"
 _GATHER_S: Final = 0.05
@@ -49,25 +49,6 @@ class Renderer(Protocol):
         """The content of the visit's page, and its live blocks. Raises `ApiError`."""
 
 
-class _Stream:
-    """The chunks of a stream; `at_end` is closed with it."""
-
-    def __init__(self, chunks: AsyncIterator[bytes], at_end: ExitStack) -> None:
-        self._chunks = chunks
-        self._at_end = at_end
-
-    def __aiter__(self) -> AsyncIterator[bytes]:
-        return self
-
-    async def __anext__(self) -> bytes:
-        return await anext(self._chunks)
-
-    async def aclose(self) -> None:
-        """Stop; idempotent."""
-        self._at_end.close()
-        await close_stream(self._chunks)
-
-
 async def stream(site: Renderer, visit: Visit, ended: Callable[[], None]) -> Response:
     """The stream of the page that the query names by `at`: path and query below /ui/. `ended` is called once,
     at its end."""
@@ -87,10 +68,10 @@ async def stream(site: Renderer, visit: Visit, ended: Callable[[], None]) -> Res
             changed.set()  # details may have changed before they were observed
         if "lines" in view.live:
             at_end.callback(visit.tools.log.observe(changed.set))
-        headers = {"content-type": CONTENT_TYPE, "x-accel-buffering": "no"}
-        chunks = _follow(site, visit, changed, blocks)
-        return Response(200, headers, stream=_Stream(chunks, at_end.pop_all()))
-    raise AssertionError("an exit stack of callbacks suppresses nothing")
+        kept = at_end.pop_all()
+    headers = {"content-type": CONTENT_TYPE, "x-accel-buffering": "no"}
+    chunks = _follow(site, visit, changed, blocks)
+    return Response(200, headers, stream=ClosingStream(chunks, kept.close))
 
 
 async def _follow(

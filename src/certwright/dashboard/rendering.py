@@ -61,7 +61,8 @@ def _with_query(query: Mapping[str, str], **changes: Any) -> str:
 @lru_cache(maxsize=1_000)
 def _table_row(line: Hashable, root: str, is_report: bool) -> Markup:
     """A row of the table of certificates: from one rendering to the next most are the same."""
-    row: Markup = environment().get_template("macros.html").module.table_row(line, root, is_report)  # type: ignore[attr-defined] # the macro
+    macros: Any = environment().get_template("macros.html").module
+    row: Markup = macros.table_row(line, root, is_report)
     return row
 
 

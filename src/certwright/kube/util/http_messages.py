@@ -94,6 +94,25 @@ async def close_stream(stream: AsyncIterator[bytes] | None) -> None:
         await close()
 
 
+class ClosingStream:
+    """A stream that calls `at_end`, which MUST be idempotent, when its consumer closes it."""
+
+    def __init__(self, chunks: AsyncIterator[bytes], at_end: Callable[[], None]) -> None:
+        self._chunks = chunks
+        self._at_end = at_end
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self
+
+    async def __anext__(self) -> bytes:
+        return await anext(self._chunks)
+
+    async def aclose(self) -> None:
+        """Stop; idempotent."""
+        self._at_end()
+        await close_stream(self._chunks)
+
+
 async def whole_body(response: Response) -> bytes:
     """The body of a response, gathered if it comes in chunks. Raises what the stream raises."""
     if response.stream is None:

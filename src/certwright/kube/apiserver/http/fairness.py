@@ -22,7 +22,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import Counter
-from collections.abc import AsyncIterator, Hashable, Mapping
+from collections.abc import Hashable, Mapping
 
 import msgspec
 
@@ -33,7 +33,7 @@ from certwright.kube.apiserver.model.registry import Registry
 from certwright.kube.apiserver.model.routes import RequestLine, Route
 from certwright.kube.store.contract import Row, Store
 from certwright.kube.util.fair_queue import FairQueue
-from certwright.kube.util.http_messages import Caller, Identity, Response, close_stream
+from certwright.kube.util.http_messages import Caller, ClosingStream, Identity, Response
 
 LONGEST_WAIT_S = 15.0
 """Longest time in a queue before a request is rejected: a quarter of a request's time, as in Kubernetes."""
@@ -198,7 +198,7 @@ class Seats:
         if response.stream is None or watch:
             self.leave()
         else:
-            response.stream = _Seated(response.stream, self)
+            response.stream = ClosingStream(response.stream, self.leave)
 
 
 def too_many() -> TooManyRequests:
@@ -326,22 +326,3 @@ class Sizes:
         """Subtract a deleted object."""
         if definition.bucket in self._counts:
             self._counts[definition.bucket] -= 1
-
-
-class _Seated:
-    """The chunks of an answer, which keeps its seats until its last chunk."""
-
-    def __init__(self, chunks: AsyncIterator[bytes], seats: Seats) -> None:
-        self._chunks = chunks
-        self._seats = seats
-
-    def __aiter__(self) -> AsyncIterator[bytes]:
-        return self
-
-    async def __anext__(self) -> bytes:
-        return await anext(self._chunks)
-
-    async def aclose(self) -> None:
-        """Stop; idempotent."""
-        self._seats.leave()
-        await close_stream(self._chunks)
